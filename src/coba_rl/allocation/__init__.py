@@ -1,0 +1,6 @@
+"""The heart: how many rollouts each prompt gets. NumPy only."""
+
+from coba_rl.allocation.allocator import Allocation, BudgetAllocator
+from coba_rl.allocation.strategies import STRATEGIES, GainStrategy, Strategy
+
+__all__ = ["STRATEGIES", "Allocation", "BudgetAllocator", "GainStrategy", "Strategy"]

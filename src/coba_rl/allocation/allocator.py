@@ -1,0 +1,292 @@
+"""`BudgetAllocator`: what a trainer talks to, once before and once after each step's rollouts."""
+
+from __future__ import annotations
+
+import math
+import operator
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from coba_rl.allocation.pass_rates import Visits
+from coba_rl.allocation.prompt_table import PromptId, check_prompt_ids
+from coba_rl.allocation.strategies import Strategy, make_strategy
+from coba_rl.errors import CobaError, OptionError, StateError
+
+STATE_VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Allocation:
+    """How one step's rollouts are shared out. Axes: `_P` prompts of the batch, `_R` rollouts of the step."""
+
+    prompt_ids: list[PromptId]
+    """(P,) as given to `allocate`; an id may occur more than once."""
+    budgets: np.ndarray
+    """(P,) int64 rollouts of each prompt."""
+    pass_rates: np.ndarray
+    """(P,) estimates the budgets came from; NaN where unknown."""
+
+    @property
+    def total(self) -> int:
+        """Rollouts of the step."""
+        return int(self.budgets.sum())
+
+    @property
+    def repeat_index(self) -> np.ndarray:
+        """(R,) int64 position in the batch of each rollout's prompt, group after group."""
+        return np.repeat(np.arange(len(self.budgets)), self.budgets)
+
+    def as_dict(self) -> dict[PromptId, int]:
+        """Budget of each prompt id; the sum over its rows where an id occurs more than once."""
+        budgets: dict[PromptId, int] = {}
+        for prompt_id, budget in zip(self.prompt_ids, self.budgets.tolist(), strict=True):
+            budgets[prompt_id] = budgets.get(prompt_id, 0) + budget
+        return budgets
+
+
+class BudgetAllocator:
+    """Gives each prompt of a batch its number of rollouts, and learns from what the rollouts scored.
+
+    Args:
+        strategy: Name of a built-in strategy, `"package.module:Class"`, or a `Strategy` object.
+        bounds: (fewest, most) rollouts of a prompt, 1 ≤ fewest ≤ most.
+        success_threshold: None: success is graded, any number in [0, 1]. A number: a rollout succeeds when
+            its score is at least this.
+        **options: Options of the strategy, see its fields.
+
+    Raises:
+        UnknownStrategyError: No such strategy.
+        OptionError: An option that the strategy does not have, or a value it cannot take.
+
+    Example:
+        >>> allocator = BudgetAllocator("coba-paper", bounds=(2, 16))
+        >>> first = allocator.allocate(["easy", "mid", "hard"], total=24)
+        >>> first.budgets.tolist()  # nothing known yet
+        [8, 8, 8]
+        >>> allocator.observe(["easy"] * 8 + ["mid"] * 8 + ["hard"] * 8, [1] * 8 + [1, 0] * 4 + [1] + [0] * 7)
+        >>> allocator.allocate(["easy", "mid", "hard"], total=24).as_dict()
+        {'easy': 2, 'mid': 16, 'hard': 6}
+    """
+
+    def __init__(
+        self,
+        strategy: str | Strategy = "coba",
+        *,
+        bounds: tuple[int, int] = (2, 128),
+        success_threshold: float | None = None,
+        **options: Any,
+    ) -> None:
+        if isinstance(strategy, Strategy):
+            if options:
+                raise OptionError(
+                    f"options {sorted(options)} were given beside a Strategy object: set them on the object."
+                )
+            self.strategy = strategy
+        else:
+            self.strategy = make_strategy(strategy, **options)
+        self.bounds = _check_bounds(bounds)
+        if success_threshold is not None and not math.isfinite(success_threshold):
+            raise OptionError(f"success_threshold={success_threshold!r}: expected a finite number or None.")
+        self.success_threshold = success_threshold
+        self._step = 0
+        self._allocation_metrics: dict[str, float] = {}
+        self._outcome_metrics: dict[str, float] = {}
+
+    def allocate(self, prompt_ids: Iterable[PromptId], total: int) -> Allocation:
+        """Share out one step's rollouts.
+
+        Args:
+            prompt_ids: One id (str or int) a prompt of the batch. Rows with the same id get a budget each
+                and share one history.
+            total: Rollouts of the step, a whole number.
+
+        Returns:
+            Budgets within the bounds that sum to `total` exactly. An empty batch with total 0 gives an empty
+            allocation.
+
+        Raises:
+            InfeasibleBudgetError: `total` is below P·fewest or above P·most.
+            TypeError: An id is not str or int, or the total is not a whole number.
+        """
+        ids = check_prompt_ids(prompt_ids)
+        try:
+            total = operator.index(total)
+        except TypeError:
+            raise TypeError(f"total={total!r}: expected a whole number of rollouts (an int).") from None
+        low, high = self.bounds
+        self.strategy.check_feasible(len(ids), total, low, high)
+        pass_rates = self.strategy.pass_rates(ids)
+        budgets = np.asarray(self.strategy.allocate(pass_rates, total, low, high), dtype=np.int64)
+        if len(budgets) != len(ids) or int(budgets.sum()) != total:
+            raise CobaError(
+                f"strategy {type(self.strategy).__name__} returned {len(budgets)} budgets with sum "
+                f"{int(budgets.sum())}: expected {len(ids)} budgets with sum {total}. This is a bug in it."
+            )
+        self._step += 1
+        self._allocation_metrics = self._measure_allocation(ids, budgets, pass_rates)
+        return Allocation(ids, budgets, pass_rates)
+
+    def observe(self, prompt_ids: Iterable[PromptId], successes: Sequence[float | None] | np.ndarray) -> None:
+        """Take in what one step's rollouts scored.
+
+        Args:
+            prompt_ids: (R,) the prompt of each rollout, in any order. Only rollouts that came back count.
+            successes: (R,) success of each rollout. None or NaN is no attempt: neither pass nor failure.
+
+        Raises:
+            ValueError: Lengths differ, or a graded success lies outside [0, 1].
+            TypeError: An id is not str or int.
+        """
+        ids = check_prompt_ids(prompt_ids)
+        success_R = self._as_success(successes)
+        if len(ids) != len(success_R):
+            raise ValueError(
+                f"{len(ids)} prompt ids but {len(success_R)} successes: expected one of each a rollout."
+            )
+        position: dict[PromptId, int] = {}
+        group_R = np.fromiter((position.setdefault(i, len(position)) for i in ids), np.int64, len(ids))
+        judged_R = ~np.isnan(success_R)
+        attempts_P = np.bincount(group_R[judged_R], minlength=len(position)).astype(float)
+        successes_P = np.bincount(group_R[judged_R], success_R[judged_R], minlength=len(position))
+        tried = attempts_P > 0
+        self._outcome_metrics = {"unjudged_rollouts": float((~judged_R).sum())}
+        if not tried.any():
+            return
+        self._outcome_metrics |= _measure_outcomes(
+            success_R[judged_R], group_R[judged_R], attempts_P, successes_P
+        )
+        distinct = [prompt_id for prompt_id, was_tried in zip(position, tried, strict=True) if was_tried]
+        self.strategy.observe(Visits(distinct, successes_P[tried], attempts_P[tried]))
+
+    def _as_success(self, successes: Sequence[float | None] | np.ndarray) -> np.ndarray:
+        success_R = np.array([math.nan if value is None else value for value in successes], dtype=float)
+        if self.success_threshold is not None:
+            return np.where(np.isnan(success_R), np.nan, success_R >= self.success_threshold)
+        outside = (success_R < 0.0) | (success_R > 1.0)
+        if outside.any():
+            raise ValueError(
+                f"success {success_R[outside][0]!r} lies outside [0, 1]: expected 0/1 or a graded success. "
+                "For rewards on another scale set success_threshold."
+            )
+        return success_R
+
+    def metrics(self) -> dict[str, float]:
+        """Finite numbers for the run's log: the last allocation, and the outcomes of the last `observe`."""
+        return {
+            f"coba/{name}": float(value)
+            for name, value in {**self._allocation_metrics, **self._outcome_metrics}.items()
+        }
+
+    def _measure_allocation(
+        self, ids: list[PromptId], budgets: np.ndarray, pass_rates: np.ndarray
+    ) -> dict[str, float]:
+        measured = self.strategy.metrics()
+        if not ids:
+            return measured
+        low, high = self.bounds
+        known = ~np.isnan(pass_rates)
+        p, n = pass_rates[known], budgets[known]
+        return {
+            **measured,
+            "budget_min": float(budgets.min()),
+            "budget_mean": float(budgets.mean()),
+            "budget_max": float(budgets.max()),
+            "share_at_min": float((budgets <= low).mean()),
+            "share_at_max": float((budgets >= high).mean()),
+            "effective_prompts": float(budgets.sum() ** 2 / max((budgets**2).sum(), 1)),
+            "unseen_prompts": float((~self.strategy.seen(ids)).sum()),
+            "expected_dead_groups": float(np.mean(p**n + (1.0 - p) ** n)) if known.any() else 0.0,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on as if nothing had happened; JSON-able."""
+        return {
+            "version": STATE_VERSION,
+            "strategy": self.strategy.name,
+            "options": self.strategy.options(),
+            "bounds": list(self.bounds),
+            "success_threshold": self.success_threshold,
+            "step": self._step,
+            "strategy_state": self.strategy.state_dict(),
+            "allocation_metrics": dict(self._allocation_metrics),
+            "outcome_metrics": dict(self._outcome_metrics),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned; the allocator then continues bit for bit.
+
+        Changed options and bounds are used from now on, with a warning; another strategy is refused. When
+        this raises, the allocator is as it was.
+
+        Raises:
+            StateError: A damaged state, one of a newer version, or one of another strategy.
+        """
+        self._check_state(state)
+        before = self.strategy.state_dict()
+        try:
+            self.strategy.load_state_dict(state["strategy_state"])
+            loaded = (int(state["step"]), dict(state["allocation_metrics"]), dict(state["outcome_metrics"]))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            self.strategy.load_state_dict(before)
+            if isinstance(error, StateError):
+                raise
+            raise StateError(
+                f"The saved allocator state is damaged ({type(error).__name__}: {error}). Use another checkpoint."
+            ) from error
+        self._step, self._allocation_metrics, self._outcome_metrics = loaded
+
+    def _check_state(self, state: dict[str, Any]) -> None:
+        if not isinstance(state, dict) or "version" not in state:
+            raise StateError(f"Not an allocator state: {type(state).__name__} without a version.")
+        if state["version"] != STATE_VERSION:
+            raise StateError(
+                f"The allocator state has version {state['version']!r}, this coba-rl reads version "
+                f"{STATE_VERSION}. Install the coba-rl that wrote it."
+            )
+        if state.get("strategy") != self.strategy.name:
+            raise StateError(
+                f"The state was saved by strategy {state.get('strategy')!r}, this run uses "
+                f"{self.strategy.name!r}. Resume with the saved strategy or start a new run."
+            )
+        now = {
+            **self.strategy.options(),
+            "bounds": list(self.bounds),
+            "success_threshold": self.success_threshold,
+        }
+        then = {**(state.get("options") or {}), **{k: state.get(k) for k in ("bounds", "success_threshold")}}
+        changed = sorted(name for name in now if then.get(name) != now[name])
+        if changed:
+            listed = ", ".join(f"{name}: {then.get(name)!r} → {now[name]!r}" for name in changed)
+            warnings.warn(f"Resuming with changed allocation options ({listed}).", stacklevel=3)
+
+
+def _check_bounds(bounds: tuple[int, int]) -> tuple[int, int]:
+    try:
+        low, high = (operator.index(bound) for bound in bounds)
+    except (TypeError, ValueError):
+        raise OptionError(f"bounds={bounds!r}: expected two whole numbers (fewest, most).") from None
+    if not 1 <= low <= high:
+        raise OptionError(f"bounds={bounds!r}: expected 1 ≤ fewest ≤ most rollouts of a prompt.")
+    return low, high
+
+
+def _measure_outcomes(
+    success_R: np.ndarray, group_R: np.ndarray, attempts_P: np.ndarray, successes_P: np.ndarray
+) -> dict[str, float]:
+    """Dead groups and success, on raw success: a group is dead when its rollouts all scored alike."""
+    tried = attempts_P > 0
+    mean_P = np.divide(successes_P, attempts_P, out=np.zeros_like(successes_P), where=tried)
+    spread_P = np.zeros(len(attempts_P))
+    np.maximum.at(spread_P, group_R, np.abs(success_R - mean_P[group_R]))
+    dead = tried & (spread_P < 1e-6)
+    return {
+        "success_per_prompt": float(mean_P[tried].mean()),
+        "success_per_rollout": float(success_R.mean()),
+        "dead_groups": float(dead.sum() / tried.sum()),
+        "dead_groups_all_right": float((dead & (mean_P > 0.5)).sum() / tried.sum()),
+        "dead_groups_all_wrong": float((dead & (mean_P <= 0.5)).sum() / tried.sum()),
+    }

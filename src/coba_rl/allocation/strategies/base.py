@@ -1,0 +1,169 @@
+"""What every strategy is: the life of one step, and the options all of them share."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from coba_rl.allocation.capability import Capability
+from coba_rl.allocation.pass_rates import Visits, make_estimator
+from coba_rl.allocation.prompt_table import PromptId
+from coba_rl.allocation.solvers import SOLVERS, check_feasible, check_solver, even_split
+from coba_rl.allocation.value import Gains
+from coba_rl.errors import OptionError
+
+
+@dataclass(eq=False, kw_only=True)
+class Strategy(ABC):
+    """Decides how a step's rollouts are shared out. One object serves one training run.
+
+    The life of a step, driven by `BudgetAllocator`:
+
+    1. `pass_rates(prompt_ids)`: what is believed of each prompt now (NaN: nothing).
+    2. `allocate(pass_rates, total, low, high)`: budgets. The default gives prompts of unknown
+       pass rate the even share and asks `plan` for the others.
+    3. the rollouts are generated and judged,
+    4. `observe(visits)`: the outcomes move the capability and the pass rates.
+    5. `metrics()`: numbers of the last allocation, for the run's log.
+
+    `state_dict` and `load_state_dict` carry everything that these hooks remember. To write a strategy,
+    subclass this (or `GainStrategy`) as a dataclass, give it a `name` and a `plan`, and test it with
+    `coba_rl.testing.StrategyConformance`. Every field is an option: keyword argument and config key.
+    """
+
+    name: ClassVar[str]
+
+    window: int = 1
+    """Steps k over which the failure rate is averaged (Eq. 6)."""
+    estimator: str = "window"
+    """How pass rates are estimated: `window`, `posterior` or `drift`."""
+    visits: int | None = None
+    """Last visits of a prompt to average over (`window` estimator; default 1)."""
+    prior: tuple[float, float] | None = None
+    """(a, b) of the Beta prior of a prompt's pass rate (`posterior`, `drift`; default (0.5, 0.5))."""
+    decay: float | None = None
+    """Share of a prompt's old counts kept at each visit (`posterior`, `drift`; default 0.5)."""
+
+    def __post_init__(self) -> None:
+        self.validate()
+        self.capability = Capability(self.window)
+        self._estimator = make_estimator(
+            self.estimator, visits=self.visits, prior=self.prior, decay=self.decay
+        )
+
+    def validate(self) -> None:
+        """Check the options; raise `OptionError`. Subclasses extend it."""
+        for field in fields(self):
+            check_type(field.name, getattr(self, field.name), str(field.type))
+
+    def options(self) -> dict[str, Any]:
+        """Every option and its value, JSON-able."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    def pass_rates(self, prompt_ids: Sequence[PromptId]) -> np.ndarray:
+        """(P,) current estimates; NaN where unknown."""
+        return self._estimator.estimate(prompt_ids)
+
+    def seen(self, prompt_ids: Sequence[PromptId]) -> np.ndarray:
+        """(P,) bool: whether a rollout of the prompt has ever been judged."""
+        return self._estimator.seen(prompt_ids)
+
+    def check_feasible(self, num_prompts: int, total: int, low: int, high: int) -> None:
+        """Raise `InfeasibleBudgetError` when the strategy cannot spend `total` on so many prompts."""
+        check_feasible(num_prompts, total, low, high)
+
+    def allocate(self, p_P: np.ndarray, total: int, low: int, high: int) -> np.ndarray:
+        """(P,) int64 budgets within [low, high] that sum to `total`.
+
+        Args:
+            p_P: Pass rates, NaN where unknown.
+            total: Rollouts of the step; feasible.
+            low: Fewest rollouts of a prompt.
+            high: Most rollouts of a prompt.
+        """
+        budgets = even_split(total, len(p_P))
+        known = ~np.isnan(p_P)
+        if known.any():
+            budgets[known] = self.plan(p_P[known], int(budgets[known].sum()), low, high)
+        return budgets
+
+    @abstractmethod
+    def plan(self, p_P: np.ndarray, total: int, low: int, high: int) -> np.ndarray:
+        """As `allocate`, for prompts whose pass rates are all known."""
+
+    def observe(self, visits: Visits) -> None:
+        """Learn from one step's outcomes."""
+        self.capability.update(1.0 - visits.success_rate)
+        self._estimator.update(visits)
+
+    def metrics(self) -> dict[str, float]:
+        """Finite numbers of the last allocation, keys without the `coba/` prefix."""
+        return {"failure_rate": self.capability.failure_rate}
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON-able, complete state."""
+        return {"capability": self.capability.state_dict(), "estimator": self._estimator.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self.capability.load_state_dict(state["capability"])
+        self._estimator.load_state_dict(state["estimator"])
+
+
+@dataclass(eq=False, kw_only=True)
+class GainStrategy(Strategy):
+    """A strategy that maximises a sum of values whose marginal gains fall (Eq. 3), solved exactly."""
+
+    solver: str = "fast"
+    """`fast`, `heap` (Algorithm 1 as printed) or `dynamic-programming`; all give the same value."""
+
+    def validate(self) -> None:
+        super().validate()
+        check_solver(self.solver)
+
+    @abstractmethod
+    def gains(self, p_P: np.ndarray, mean_budget: float) -> Gains:
+        """Marginal gains of prompts with the given pass rates.
+
+        Args:
+            p_P: Pass rates, none unknown.
+            mean_budget: Rollouts a prompt of the batch gets on average.
+        """
+
+    def plan(self, p_P: np.ndarray, total: int, low: int, high: int) -> np.ndarray:
+        return SOLVERS[self.solver](self.gains(p_P, total / len(p_P)), total, low, high)
+
+
+_CHECKS: dict[str, tuple[str, Any]] = {
+    "int": ("a whole number", lambda v: isinstance(v, int) and not isinstance(v, bool)),
+    "float": ("a finite number", lambda v: _is_number(v) and math.isfinite(v)),
+    "str": ("text", lambda v: isinstance(v, str)),
+    "bool": ("true or false", lambda v: isinstance(v, bool)),
+}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def check_type(option: str, value: Any, annotation: str) -> None:
+    """Raise `OptionError` when an option's value is not of its annotated type."""
+    if value is None and "None" in annotation:
+        return
+    kind = annotation.split(" | ")[0]
+    if kind in _CHECKS:
+        expected, check = _CHECKS[kind]
+        if not check(value):
+            raise OptionError(f"{option}={value!r}: expected {expected}.")
+
+
+def require(condition: bool, option: str, value: Any, expected: str) -> None:
+    """Raise `OptionError` about an option unless `condition` holds."""
+    if not condition:
+        raise OptionError(f"{option}={value!r}: expected {expected}.")

@@ -1,0 +1,163 @@
+"""CoBA-RL (arXiv 2602.03048) as the paper prints it, as we recommend it, and with its schedule reversed."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from coba_rl.allocation.capability import beta_shape, transform
+from coba_rl.allocation.strategies.base import GainStrategy, require
+from coba_rl.allocation.value import Gains, coba_gains
+
+
+@dataclass(eq=False, kw_only=True)
+class BetaStrategy(GainStrategy):
+    """Budgets from V(B, p) = (1 − e^{−(B/τ)·p(1−p)}) · BetaPDF(p; α, β) (Eq. 9); subclasses choose (α, β).
+
+    With `tau` unset, τ = 3 + 9·clip(Var(p)/0.1667, 0, 1), where Var is the population variance over the batch
+    of p clipped to [0.01, 0.99]: the paper prints no τ, this is the rule of its released allocator.
+    """
+
+    tau: float | None = None
+    """Saturation τ in rollouts (Eq. 5); unset: from the spread of the batch's pass rates."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._tau_used = self.tau if self.tau is not None else 3.0
+
+    def validate(self) -> None:
+        super().validate()
+        require(self.tau is None or self.tau > 0, "tau", self.tau, "a positive number of rollouts")
+
+    @abstractmethod
+    def shape(self) -> tuple[float, float]:
+        """(α, β) of the coming allocation, both ≥ 1."""
+
+    def choose_tau(self, p_P: np.ndarray, mean_budget: float) -> float:
+        """τ of the coming allocation, in rollouts."""
+        if self.tau is not None:
+            return self.tau
+        return variance_tau(p_P)
+
+    def gains(self, p_P: np.ndarray, mean_budget: float) -> Gains:
+        self._tau_used = self.choose_tau(p_P, mean_budget)
+        return coba_gains(p_P, *self.shape(), self._tau_used)
+
+    def metrics(self) -> dict[str, float]:
+        alpha, beta = self.shape()
+        return {**super().metrics(), "alpha": alpha, "beta": beta, "tau": self._tau_used}
+
+    def state_dict(self) -> dict[str, object]:
+        return {**super().state_dict(), "tau": self._tau_used}
+
+    def load_state_dict(self, state: dict[str, object]) -> None:
+        super().load_state_dict(state)
+        self._tau_used = float(state["tau"])  # type: ignore[arg-type]
+
+
+def variance_tau(p_P: np.ndarray) -> float:
+    """τ = 3 + 9·clip(Var(p)/0.1667, 0, 1), p clipped to [0.01, 0.99] (released CoBA-RL allocator).
+
+    Example:
+        >>> variance_tau(np.array([0.5, 0.5]))
+        3.0
+    """
+    return 3.0 + 9.0 * min(float(np.var(np.clip(p_P, 0.01, 0.99))) / 0.1667, 1.0)
+
+
+@dataclass(eq=False, kw_only=True)
+class CobaPaper(BetaStrategy):
+    """CoBA-RL to the letter: equations 3–9 and Algorithm 1.
+
+    The paper gives κ = 11, γ = 10 and a threshold of 0.5. It does not print α_min, α_max, λ and τ; they are
+    those of its released allocator (1, κ − 1, κ − 2 and a rule from the variance of p). Pass rates are those
+    of the last visit. Left open by the paper: prompts never seen get the even share, and rollouts that are
+    worth nothing to anyone are spread evenly over the prompts with p in {0, 1}.
+    """
+
+    name: ClassVar[str] = "coba-paper"
+
+    window: int = 3
+    kappa: float = 11.0
+    """Concentration κ = α + β of the preferred pass rates."""
+    gamma: float = 10.0
+    """Steepness γ of the transform at low failure rates (Eq. 6)."""
+    threshold: float = 0.5
+    """Failure rate below which the transform acts (Eq. 6); 0 switches it off."""
+    alpha_min: float = 1.0
+    """Smallest α, reached when nothing fails any more."""
+    alpha_max: float | None = None
+    """Largest α; unset: κ − 1."""
+    scale: float | None = None
+    """λ of Eq. 7; unset: α_max − α_min, so that F̃ moves α over its whole range."""
+
+    def validate(self) -> None:
+        super().validate()
+        require(self.kappa > 2, "kappa", self.kappa, "more than 2, so that α and β can both exceed 1")
+        require(self.gamma > 0, "gamma", self.gamma, "a positive number")
+        require(0 <= self.threshold < 1, "threshold", self.threshold, "a failure rate in [0, 1)")
+        require(self.alpha_min >= 1, "alpha_min", self.alpha_min, "at least 1")
+        require(
+            self.alpha_min <= self._alpha_max <= self.kappa - 1,
+            "alpha_max",
+            self._alpha_max,
+            f"between alpha_min={self.alpha_min} and kappa − 1 = {self.kappa - 1}",
+        )
+        require(self.scale is None or self.scale > 0, "scale", self.scale, "a positive number")
+
+    @property
+    def _alpha_max(self) -> float:
+        return self.kappa - 1.0 if self.alpha_max is None else self.alpha_max
+
+    def shape(self) -> tuple[float, float]:
+        transformed = transform(self.capability.failure_rate, self.gamma, self.threshold)  # Eq. 6
+        return self._map(transformed)
+
+    def _map(self, transformed: float) -> tuple[float, float]:
+        scale = self._alpha_max - self.alpha_min if self.scale is None else self.scale
+        return beta_shape(transformed, self.kappa, self.alpha_min, self._alpha_max, scale)  # Eq. 7
+
+
+@dataclass(eq=False, kw_only=True)
+class Coba(CobaPaper):
+    """The recommended settings: the paper's equations with estimates that keep up with the policy.
+
+    What is ours, and why:
+
+    - Pass rates are a fading Beta posterior moved by the drift of the global success rate (`drift`), because
+      an estimate one epoch old lags behind the policy, and a window of one visit reads p = 0.9 as 1.0.
+    - τ grows with the mean budget: `tau_per_rollout` times total/P, unless `tau` fixes it. Saturation then
+      means the same at every budget; a τ of several rollouts gives everything to a few prompts.
+    - α stays in [1, 5]: at κ = 11 an α near 10 spends on prompts that are nearly solved.
+    """
+
+    name: ClassVar[str] = "coba"
+
+    estimator: str = "drift"
+    alpha_max: float | None = 5.0
+    tau_per_rollout: float = 0.1 / 16.0
+    """τ as a share of the mean budget of a prompt; `tau` overrides it."""
+
+    def validate(self) -> None:
+        super().validate()
+        require(self.tau_per_rollout > 0, "tau_per_rollout", self.tau_per_rollout, "a positive number")
+
+    def choose_tau(self, p_P: np.ndarray, mean_budget: float) -> float:
+        return self.tau_per_rollout * mean_budget if self.tau is None else self.tau
+
+
+@dataclass(eq=False, kw_only=True)
+class ExploreExploit(CobaPaper):
+    """CoBA-RL with the mapping reversed: α rises as failure falls (paper, Table 2).
+
+    Starts with hard prompts and moves to easy ones; the ablation that the paper's order is measured against.
+    """
+
+    name: ClassVar[str] = "explore-exploit"
+
+    def shape(self) -> tuple[float, float]:
+        transformed = transform(self.capability.failure_rate, self.gamma, self.threshold)
+        return self._map(1.0 - transformed)

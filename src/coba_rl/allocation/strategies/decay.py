@@ -1,0 +1,57 @@
+"""A preference that follows the calendar instead of the policy: linear step decay (paper, Table 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from coba_rl.allocation.strategies.base import require
+from coba_rl.allocation.strategies.coba import BetaStrategy
+from coba_rl.errors import OptionError
+
+
+@dataclass(eq=False, kw_only=True)
+class LinearDecay(BetaStrategy):
+    """α = 10, 9, …, 1 in ten equal stages of training, β = κ − α (paper, Table 3)."""
+
+    name: ClassVar[str] = "linear-decay"
+
+    kappa: float = 11.0
+    """κ = α + β."""
+    num_steps: int | None = None
+    """Allocations in the whole training; the trainers fill it in."""
+
+    NUM_STAGES: ClassVar[int] = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._step = 0
+
+    def validate(self) -> None:
+        super().validate()
+        require(self.kappa > self.NUM_STAGES, "kappa", self.kappa, f"more than {self.NUM_STAGES}")
+        require(self.num_steps is None or self.num_steps > 0, "num_steps", self.num_steps, "at least 1")
+
+    def shape(self) -> tuple[float, float]:
+        num_steps = self.num_steps or self.NUM_STAGES
+        stage = min(max(self._step - 1, 0) * self.NUM_STAGES // num_steps, self.NUM_STAGES - 1)
+        alpha = float(self.NUM_STAGES - stage)
+        return alpha, self.kappa - alpha
+
+    def allocate(self, p_P: np.ndarray, total: int, low: int, high: int) -> np.ndarray:
+        if self.num_steps is None:
+            raise OptionError(
+                "linear-decay needs the number of allocations in the whole training: set num_steps, e.g. "
+                'BudgetAllocator("linear-decay", num_steps=120).'
+            )
+        self._step += 1
+        return super().allocate(p_P, total, low, high)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "step": self._step}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._step = int(state["step"])

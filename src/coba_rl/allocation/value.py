@@ -1,0 +1,221 @@
+"""What rollouts are worth: value functions and their marginal gains, equation by equation.
+
+Axes: `_P` prompts of the batch. Budgets are rollouts of one prompt, pass rates are in [0, 1].
+
+Gains are kept as logarithms. The gain of CoBA-RL is geometric in the budget, so its logarithm is a straight
+line: exact to compare, and free of the underflow that makes the 100th rollout of an easy prompt worth "0".
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+
+def log_beta_pdf(p_P: np.ndarray, alpha: float, beta: float) -> np.ndarray:
+    """Logarithm of the Beta(α, β) density (Eq. 8).
+
+    Args:
+        p_P: Pass rates in [0, 1].
+        alpha: α > 0.
+        beta: β > 0.
+
+    Returns:
+        (P,) log densities; −inf where the density is 0.
+
+    Example:
+        >>> np.exp(log_beta_pdf(np.array([0.25, 0.5]), 1.0, 1.0)).round(6).tolist()
+        [1.0, 1.0]
+    """
+    normaliser = math.lgamma(alpha + beta) - math.lgamma(alpha) - math.lgamma(beta)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        left = np.where(alpha == 1.0, 0.0, (alpha - 1.0) * np.log(p_P))
+        right = np.where(beta == 1.0, 0.0, (beta - 1.0) * np.log1p(-np.asarray(p_P)))
+    return normaliser + left + right
+
+
+def saturation(budget: np.ndarray, p_P: np.ndarray, tau: float) -> np.ndarray:
+    """1 − e^{−(B/τ)·p(1−p)}: how much of what a prompt can teach B rollouts have shown (Eq. 5).
+
+    Args:
+        budget: B ≥ 0 rollouts, broadcast against `p_P`.
+        p_P: Pass rates.
+        tau: τ > 0, in rollouts; large τ saturates late.
+
+    Returns:
+        Shares in [0, 1].
+
+    Example:
+        >>> float(saturation(0, np.array([0.5]), tau=1.0)[0])
+        0.0
+    """
+    p_P = np.asarray(p_P)
+    return -np.expm1(-(np.asarray(budget) / tau) * p_P * (1.0 - p_P))
+
+
+def coba_value(budget: np.ndarray, p_P: np.ndarray, alpha: float, beta: float, tau: float) -> np.ndarray:
+    """V(B, p) = (1 − e^{−(B/τ)·p(1−p)}) · BetaPDF(p; α, β) (Eq. 9).
+
+    Example:
+        >>> v = coba_value(np.array([2, 4]), np.array([0.5, 0.5]), alpha=5.5, beta=5.5, tau=4.0)
+        >>> bool(v[1] > v[0])
+        True
+    """
+    return saturation(budget, p_P, tau) * np.exp(log_beta_pdf(p_P, alpha, beta))
+
+
+def knapsack_value(budget: np.ndarray, p_P: np.ndarray) -> np.ndarray:
+    """V(N, p) = (1 − p^N − (1−p)^N) · p(1−p)²: chance of a group that is not dead, times Knapsack-RL's
+    information weight (arXiv 2509.25849).
+
+    Example:
+        >>> knapsack_value(np.array([1, 2]), np.array([0.5, 0.5])).tolist()
+        [0.0, 0.0625]
+    """
+    p_P = np.asarray(p_P, dtype=float)
+    return (1.0 - p_P**budget - (1.0 - p_P) ** budget) * p_P * (1.0 - p_P) ** 2
+
+
+def variance_value(budget: np.ndarray, p_P: np.ndarray) -> np.ndarray:
+    """V(B, p) = −p(1−p)/B: minus the variance of the mean reward of a group of B (arXiv 2602.01601).
+
+    Example:
+        >>> variance_value(np.array([1, 4]), np.array([0.5, 0.5])).tolist()
+        [-0.25, -0.0625]
+    """
+    p_P = np.asarray(p_P, dtype=float)
+    return -p_P * (1.0 - p_P) / budget
+
+
+class Gains(ABC):
+    """Marginal gains of a batch: what one more rollout adds to each prompt's value.
+
+    A subclass gives the logarithm of V(B + 1) − V(B), which must not rise with B. That is what makes the
+    greedy of Algorithm 1 exact.
+    """
+
+    size: int
+    """Number of prompts P."""
+
+    @abstractmethod
+    def log_gain(self, budget: np.ndarray) -> np.ndarray:
+        """log(V(B + 1) − V(B)) of every prompt.
+
+        Args:
+            budget: Rollouts each prompt has, ≥ 1: (P,) or (P, n) for n budgets a prompt.
+
+        Returns:
+            The shape of `budget`; −inf where a rollout is worth nothing.
+        """
+
+    def count_above(self, threshold: float, low: int, high: int) -> np.ndarray:
+        """Budget each prompt reaches by buying every rollout whose log gain is at least `threshold`.
+
+        The default bisects over [low, high]; a subclass whose gain has an inverse does better. Being off by
+        a rollout is allowed: the solver checks.
+
+        Returns:
+            (P,) int64 in [low, high].
+        """
+        least = np.full(self.size, low, dtype=np.int64)
+        most = np.full(self.size, high, dtype=np.int64)
+        for _ in range((high - low).bit_length()):
+            middle = (least + most) // 2
+            worth = (self.log_gain(middle) >= threshold) & (middle < most)
+            least = np.where(worth, middle + 1, least)
+            most = np.where(worth, most, middle)
+        return least
+
+
+def _column(values_P: np.ndarray, budget: np.ndarray) -> np.ndarray:
+    return values_P if budget.ndim == 1 else values_P[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class GeometricGains(Gains):
+    """ΔV(B) = e^{scale − rate·B}: a straight line in the logarithm."""
+
+    scale_P: np.ndarray
+    """log ΔV(0)."""
+    rate_P: np.ndarray
+    """Fall of the log gain a rollout, > 0 wherever `scale_P` is finite."""
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        return len(self.scale_P)
+
+    def log_gain(self, budget: np.ndarray) -> np.ndarray:
+        return _column(self.scale_P, budget) - _column(self.rate_P, budget) * budget
+
+    def count_above(self, threshold: float, low: int, high: int) -> np.ndarray:
+        reach_P = np.floor((self.scale_P - threshold) / self.rate_P) + 1.0
+        return np.minimum(np.maximum(reach_P, low), high).astype(np.int64)
+
+
+def coba_gains(p_P: np.ndarray, alpha: float, beta: float, tau: float) -> GeometricGains:
+    """ΔV(B) = C·(1 − e^{−k})·e^{−kB}, C = BetaPDF(p; α, β), k = p(1−p)/τ (Proposition 2.2).
+
+    Example:
+        >>> gains = coba_gains(np.array([0.5]), alpha=5.5, beta=5.5, tau=4.0)
+        >>> exact = coba_value(4, np.array([0.5]), 5.5, 5.5, 4.0) - coba_value(3, np.array([0.5]), 5.5, 5.5, 4.0)
+        >>> bool(np.isclose(np.exp(gains.log_gain(np.array([3]))), exact)[0])
+        True
+    """
+    p_P = np.asarray(p_P, dtype=float)
+    rate_P = p_P * (1.0 - p_P) / tau
+    live_P = rate_P > 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale_P = np.where(live_P, log_beta_pdf(p_P, alpha, beta) + np.log(-np.expm1(-rate_P)), -np.inf)
+    return GeometricGains(scale_P, np.where(live_P, rate_P, 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class KnapsackGains(Gains):
+    """ΔV(N) = (p^N(1−p) + (1−p)^N p) · p(1−p)², which falls for N ≥ 1 (Knapsack-RL)."""
+
+    p_P: np.ndarray
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        return len(self.p_P)
+
+    def log_gain(self, budget: np.ndarray) -> np.ndarray:
+        # With r the larger and q the smaller of p and 1 − p: r^N·q·(1 + (q/r)^(N−1)). Every factor falls
+        # with N, also after rounding.
+        p = np.asarray(self.p_P, dtype=float)
+        larger, smaller = np.maximum(p, 1.0 - p), np.minimum(p, 1.0 - p)
+        with np.errstate(divide="ignore"):
+            log_larger, log_smaller = np.log(larger), np.log(smaller)
+            weight = np.log(p) + 2.0 * np.log1p(-p)
+        ratio = _column(log_smaller - log_larger, budget)
+        with np.errstate(invalid="ignore"):
+            tail = np.log1p(np.exp((budget - 1) * ratio))
+        tail = np.where(np.isnan(tail), 0.0, tail)  # (1 − 1)·(−inf) at p in {0, 1}, where the weight is 0
+        return _column(weight + log_smaller, budget) + budget * _column(log_larger, budget) + tail
+
+
+@dataclass(frozen=True, eq=False)
+class VarianceGains(Gains):
+    """ΔV(B) = p(1−p)/(B(B+1)): how much a rollout lowers the variance of the group's mean reward."""
+
+    p_P: np.ndarray
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        return len(self.p_P)
+
+    def log_gain(self, budget: np.ndarray) -> np.ndarray:
+        p = np.asarray(self.p_P, dtype=float)
+        with np.errstate(divide="ignore"):
+            log_variance = np.log(p * (1.0 - p))
+        return _column(log_variance, budget) - np.log(budget * (budget + 1.0))
+
+    def count_above(self, threshold: float, low: int, high: int) -> np.ndarray:
+        p = np.asarray(self.p_P, dtype=float)
+        with np.errstate(over="ignore"):
+            product = p * (1.0 - p) * np.exp(-threshold)
+        reach_P = np.floor(np.sqrt(0.25 + product) - 0.5) + 1.0
+        return np.minimum(np.maximum(reach_P, low), high).astype(np.int64)
