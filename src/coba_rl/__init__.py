@@ -44,7 +44,7 @@ _ERRORS = (
     "StateError",
     "UnknownStrategyError",
 )
-_HOME = {name: "coba_rl.allocation" for name in _ALLOCATION} | {name: "coba_rl.errors" for name in _ERRORS}
+_HOME = dict.fromkeys(_ALLOCATION, "coba_rl.allocation") | dict.fromkeys(_ERRORS, "coba_rl.errors")
 
 __all__ = [
     "STRATEGIES",

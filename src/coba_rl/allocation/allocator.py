@@ -96,13 +96,17 @@ class BudgetAllocator:
         self._allocation_metrics: dict[str, float] = {}
         self._outcome_metrics: dict[str, float] = {}
 
-    def allocate(self, prompt_ids: Iterable[PromptId], total: int) -> Allocation:
+    def allocate(
+        self, prompt_ids: Iterable[PromptId], total: int, pass_rates: np.ndarray | None = None
+    ) -> Allocation:
         """Share out one step's rollouts.
 
         Args:
             prompt_ids: One id (str or int) a prompt of the batch. Rows with the same id get a budget each
                 and share one history.
             total: Rollouts of the step, a whole number.
+            pass_rates: (P,) pass rates known from elsewhere, NaN where unknown, to use instead of the
+                strategy's own estimates.
 
         Returns:
             Budgets within the bounds that sum to `total` exactly. An empty batch with total 0 gives an empty
@@ -111,6 +115,7 @@ class BudgetAllocator:
         Raises:
             InfeasibleBudgetError: `total` is below P·fewest or above P·most.
             TypeError: An id is not str or int, or the total is not a whole number.
+            ValueError: `pass_rates` is not one number in [0, 1] (or NaN) a prompt.
         """
         ids = check_prompt_ids(prompt_ids)
         try:
@@ -119,7 +124,9 @@ class BudgetAllocator:
             raise TypeError(f"total={total!r}: expected a whole number of rollouts (an int).") from None
         low, high = self.bounds
         self.strategy.check_feasible(len(ids), total, low, high)
-        pass_rates = self.strategy.pass_rates(ids)
+        pass_rates = (
+            self.strategy.pass_rates(ids) if pass_rates is None else _check_rates(pass_rates, len(ids))
+        )
         budgets = np.asarray(self.strategy.allocate(pass_rates, total, low, high), dtype=np.int64)
         if len(budgets) != len(ids) or int(budgets.sum()) != total:
             raise CobaError(
@@ -164,12 +171,14 @@ class BudgetAllocator:
 
     def _as_success(self, successes: Sequence[float | None] | np.ndarray) -> np.ndarray:
         success_R = np.array([math.nan if value is None else value for value in successes], dtype=float)
+        if success_R.ndim != 1:
+            raise ValueError(f"successes have the shape {success_R.shape}: expected one number a rollout.")
         if self.success_threshold is not None:
             return np.where(np.isnan(success_R), np.nan, success_R >= self.success_threshold)
         outside = (success_R < 0.0) | (success_R > 1.0)
         if outside.any():
             raise ValueError(
-                f"success {success_R[outside][0]!r} lies outside [0, 1]: expected 0/1 or a graded success. "
+                f"success {float(success_R[outside][0])!r} lies outside [0, 1]: expected 0/1 or a graded success. "
                 "For rewards on another scale set success_threshold."
             )
         return success_R
@@ -189,7 +198,7 @@ class BudgetAllocator:
             return measured
         low, high = self.bounds
         known = ~np.isnan(pass_rates)
-        p, n = pass_rates[known], budgets[known]
+        p, n = pass_rates[known], np.maximum(budgets[known], 1)  # no group at all is as dead as one of 1
         return {
             **measured,
             "budget_min": float(budgets.min()),
@@ -225,9 +234,9 @@ class BudgetAllocator:
         Raises:
             StateError: A damaged state, one of a newer version, or one of another strategy.
         """
-        self._check_state(state)
         before = self.strategy.state_dict()
         try:
+            self._check_state(state)
             self.strategy.load_state_dict(state["strategy_state"])
             loaded = (int(state["step"]), dict(state["allocation_metrics"]), dict(state["outcome_metrics"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -262,6 +271,16 @@ class BudgetAllocator:
         if changed:
             listed = ", ".join(f"{name}: {then.get(name)!r} → {now[name]!r}" for name in changed)
             warnings.warn(f"Resuming with changed allocation options ({listed}).", stacklevel=3)
+
+
+def _check_rates(pass_rates: np.ndarray, num_prompts: int) -> np.ndarray:
+    rates = np.array(pass_rates, dtype=float)
+    if rates.shape != (num_prompts,) or ((rates < 0) | (rates > 1)).any():
+        raise ValueError(
+            f"pass_rates has shape {rates.shape}: expected one number in [0, 1], or NaN, for each of the "
+            f"{num_prompts} prompts."
+        )
+    return rates
 
 
 def _check_bounds(bounds: tuple[int, int]) -> tuple[int, int]:

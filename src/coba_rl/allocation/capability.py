@@ -48,9 +48,10 @@ def transform(failure: float, gamma: float = 10.0, threshold: float = 0.5) -> fl
         >>> transform(0.8), round(transform(0.3), 4)
         (0.8, 0.1192)
     """
-    if failure > threshold:
+    if failure > threshold or threshold == 0.0:
         return failure
-    return 1.0 / (1.0 + math.exp(-gamma * (failure - threshold)))
+    odds = math.exp(gamma * (failure - threshold))  # the exponent is ≤ 0, so no γ can overflow it
+    return odds / (1.0 + odds)
 
 
 def beta_shape(

@@ -247,10 +247,10 @@ def make_estimator(name: str, **options: Any) -> PassRateEstimator:
     if name not in ESTIMATORS:
         raise OptionError(f"Unknown estimator {name!r}. {suggestion(name, ESTIMATORS)}")
     given = {option: value for option, value in options.items() if value is not None}
-    for option in given:
+    for option, value in given.items():
         if option not in ESTIMATOR_OPTIONS[name]:
             raise OptionError(
-                f"{option}={given[option]!r} has no effect with estimator={name!r}, which takes "
+                f"{option}={value!r} has no effect with estimator={name!r}, which takes "
                 f"{', '.join(ESTIMATOR_OPTIONS[name])}. Remove it or choose another estimator."
             )
     return ESTIMATORS[name](**given)

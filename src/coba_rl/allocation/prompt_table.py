@@ -18,6 +18,8 @@ def check_prompt_ids(prompt_ids: Iterable[Any]) -> list[PromptId]:
     Raises:
         TypeError: An id is neither text nor an integer.
     """
+    if isinstance(prompt_ids, (str, bytes)):
+        raise TypeError(f"prompt_ids={prompt_ids!r} is one text: expected a list with one id a row.")
     checked: list[PromptId] = []
     for prompt_id in prompt_ids:
         if isinstance(prompt_id, (str, int)) and not isinstance(prompt_id, bool):
@@ -91,7 +93,9 @@ class PromptTable:
                 f"The saved pass rates have the columns {sorted(columns)}, this estimator needs "
                 f"{sorted(self._columns)}. Resume with the estimator and options of the saved run."
             )
-        if any(len(values) != len(ids) for values in columns.values()) or len(set(ids)) != len(ids):
+        row_of = {prompt_id: row for row, prompt_id in enumerate(check_prompt_ids(ids))}
+        loaded = {name: np.array(columns[name], dtype=float) for name in self._columns}
+        sound = all(values.shape == (len(ids),) and np.isfinite(values).all() for values in loaded.values())
+        if not sound or len(row_of) != len(ids):
             raise StateError("The saved pass rates are damaged: ids and columns do not match.")
-        self._row_of = {prompt_id: row for row, prompt_id in enumerate(check_prompt_ids(ids))}
-        self._columns = {name: np.array(columns[name], dtype=float) for name in self._columns}
+        self._row_of, self._columns = row_of, loaded

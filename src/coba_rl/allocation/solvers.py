@@ -2,8 +2,9 @@
 
 Maximise Σ V_i(B_i) subject to Σ B_i = total and low ≤ B_i ≤ high, for integers B_i.
 
-All solvers break ties alike: among rollouts of equal gain, first the prompt that has fewer, then the one that
-comes earlier in the batch. So equal prompts never differ by more than one rollout.
+`fast` and `heap` break ties alike: among rollouts of equal gain, first the prompt that has fewer, then the one
+that comes earlier in the batch. Dynamic programming takes the most even of the best budgets. So equal prompts
+never differ by more than one rollout.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ def dynamic_programming(value_PB: np.ndarray, total: int, low: int) -> np.ndarra
         low: Fewest rollouts of a prompt.
 
     Returns:
-        (P,) int64 budgets that sum to `total` and have the greatest possible sum of values.
+        (P,) int64 budgets that sum to `total` and have the greatest possible sum of values; among those,
+        ones with the smallest sum of squares.
 
     Raises:
         InfeasibleBudgetError: The total does not fit the bounds.
@@ -98,15 +100,19 @@ def dynamic_programming(value_PB: np.ndarray, total: int, low: int) -> np.ndarra
     surplus = total - num_prompts * low
     best = np.full(surplus + 1, -np.inf)
     best[0] = 0.0
+    squares = np.where(best == 0.0, 0.0, np.inf)  # Σ extra² behind `best`: breaks ties towards even budgets
     choice = np.zeros((num_prompts, surplus + 1), dtype=np.int64)
     for i in range(num_prompts):
-        following = np.full(surplus + 1, -np.inf)
+        following, unevenness = np.full(surplus + 1, -np.inf), np.full(surplus + 1, np.inf)
         for extra in range(min(num_choices, surplus + 1)):
             reached = best[: surplus + 1 - extra] + value_PB[i, extra]
-            better = reached > following[extra:]
+            uneven = squares[: surplus + 1 - extra] + extra**2
+            tied = (reached == following[extra:]) & (uneven < unevenness[extra:])
+            better = tied | (reached > following[extra:])
             following[extra:][better] = reached[better]
+            unevenness[extra:][better] = uneven[better]
             choice[i, extra:][better] = extra
-        best = following
+        best, squares = following, unevenness
     budgets = np.empty(num_prompts, dtype=np.int64)
     for i in reversed(range(num_prompts)):
         budgets[i] = low + choice[i, surplus]
@@ -144,7 +150,7 @@ def fast(gains: Gains, total: int, low: int, high: int) -> np.ndarray:
     while True:
         base_P = np.clip(near_P - margin, low, high)
         budgets, proven = _take_best(gains, total, low, high, base_P, min(2 * margin, high - low))
-        if proven:
+        if proven or margin >= high - low:  # at the latest with every rollout listed
             return budgets
         margin *= 4
 
@@ -209,7 +215,9 @@ def _take_best(
 
 def _solve_by_dynamic_programming(gains: Gains, total: int, low: int, high: int) -> np.ndarray:
     budget_PB = np.broadcast_to(np.arange(low, high), (gains.size, high - low))
-    gain_PB = np.exp(gains.log_gain(budget_PB))
+    log_gain_PB = gains.log_gain(budget_PB)
+    # Only ratios of gains matter: the largest becomes 1, so that no scale of values underflows.
+    gain_PB = np.exp(log_gain_PB - max(float(log_gain_PB.max(initial=-np.inf)), np.finfo(float).min))
     value_PB = np.concatenate([np.zeros((gains.size, 1)), np.cumsum(gain_PB, axis=1)], axis=1)
     return dynamic_programming(value_PB, total, low)
 

@@ -37,7 +37,7 @@ def log_beta_pdf(p_P: np.ndarray, alpha: float, beta: float) -> np.ndarray:
     return normaliser + left + right
 
 
-def saturation(budget: np.ndarray, p_P: np.ndarray, tau: float) -> np.ndarray:
+def saturation(budget: np.ndarray | int, p_P: np.ndarray, tau: float) -> np.ndarray:
     """1 − e^{−(B/τ)·p(1−p)}: how much of what a prompt can teach B rollouts have shown (Eq. 5).
 
     Args:
@@ -56,7 +56,7 @@ def saturation(budget: np.ndarray, p_P: np.ndarray, tau: float) -> np.ndarray:
     return -np.expm1(-(np.asarray(budget) / tau) * p_P * (1.0 - p_P))
 
 
-def coba_value(budget: np.ndarray, p_P: np.ndarray, alpha: float, beta: float, tau: float) -> np.ndarray:
+def coba_value(budget: np.ndarray | int, p_P: np.ndarray, alpha: float, beta: float, tau: float) -> np.ndarray:
     """V(B, p) = (1 − e^{−(B/τ)·p(1−p)}) · BetaPDF(p; α, β) (Eq. 9).
 
     Example:
@@ -67,7 +67,7 @@ def coba_value(budget: np.ndarray, p_P: np.ndarray, alpha: float, beta: float, t
     return saturation(budget, p_P, tau) * np.exp(log_beta_pdf(p_P, alpha, beta))
 
 
-def knapsack_value(budget: np.ndarray, p_P: np.ndarray) -> np.ndarray:
+def knapsack_value(budget: np.ndarray | int, p_P: np.ndarray) -> np.ndarray:
     """V(N, p) = (1 − p^N − (1−p)^N) · p(1−p)²: chance of a group that is not dead, times Knapsack-RL's
     information weight (arXiv 2509.25849).
 
@@ -79,7 +79,7 @@ def knapsack_value(budget: np.ndarray, p_P: np.ndarray) -> np.ndarray:
     return (1.0 - p_P**budget - (1.0 - p_P) ** budget) * p_P * (1.0 - p_P) ** 2
 
 
-def variance_value(budget: np.ndarray, p_P: np.ndarray) -> np.ndarray:
+def variance_value(budget: np.ndarray | int, p_P: np.ndarray) -> np.ndarray:
     """V(B, p) = −p(1−p)/B: minus the variance of the mean reward of a group of B (arXiv 2602.01601).
 
     Example:
@@ -97,8 +97,10 @@ class Gains(ABC):
     greedy of Algorithm 1 exact.
     """
 
-    size: int
-    """Number of prompts P."""
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of prompts P."""
 
     @abstractmethod
     def log_gain(self, budget: np.ndarray) -> np.ndarray:
@@ -144,7 +146,7 @@ class GeometricGains(Gains):
     """Fall of the log gain a rollout, > 0 wherever `scale_P` is finite."""
 
     @property
-    def size(self) -> int:  # type: ignore[override]
+    def size(self) -> int:
         return len(self.scale_P)
 
     def log_gain(self, budget: np.ndarray) -> np.ndarray:
@@ -179,7 +181,7 @@ class KnapsackGains(Gains):
     p_P: np.ndarray
 
     @property
-    def size(self) -> int:  # type: ignore[override]
+    def size(self) -> int:
         return len(self.p_P)
 
     def log_gain(self, budget: np.ndarray) -> np.ndarray:
@@ -204,7 +206,7 @@ class VarianceGains(Gains):
     p_P: np.ndarray
 
     @property
-    def size(self) -> int:  # type: ignore[override]
+    def size(self) -> int:
         return len(self.p_P)
 
     def log_gain(self, budget: np.ndarray) -> np.ndarray:

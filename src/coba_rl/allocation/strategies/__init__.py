@@ -41,6 +41,10 @@ def strategy_class(name: str) -> type[Strategy]:
     Raises:
         UnknownStrategyError: Not built in, not importable, or not a `Strategy`.
     """
+    if not isinstance(name, str):
+        raise UnknownStrategyError(
+            f'strategy={name!r}: expected a name, "package.module:Class", or a Strategy object (an instance).'
+        )
     if name in STRATEGIES:
         return STRATEGIES[name]
     if ":" not in name:
@@ -50,7 +54,7 @@ def strategy_class(name: str) -> type[Strategy]:
     module, _, attribute = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise UnknownStrategyError(f"Strategy {name!r} cannot be imported: {error}.") from error
     if not (isinstance(found, type) and issubclass(found, Strategy)):
         raise UnknownStrategyError(f"Strategy {name!r} is not a subclass of coba_rl.Strategy.")

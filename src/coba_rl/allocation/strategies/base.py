@@ -87,10 +87,14 @@ class Strategy(ABC):
             low: Fewest rollouts of a prompt.
             high: Most rollouts of a prompt.
         """
-        budgets = even_split(total, len(p_P))
-        known = ~np.isnan(p_P)
-        if known.any():
-            budgets[known] = self.plan(p_P[known], int(budgets[known].sum()), low, high)
+        unknown = np.isnan(p_P)
+        num_unknown = int(unknown.sum())
+        # Counted, not summed over rows: where in the batch the unknown prompts stand must not matter.
+        share = total * num_unknown // max(len(p_P), 1)
+        budgets = np.empty(len(p_P), dtype=np.int64)
+        budgets[unknown] = even_split(share, num_unknown)
+        if num_unknown < len(p_P):
+            budgets[~unknown] = self.plan(p_P[~unknown], total - share, low, high)
         return budgets
 
     @abstractmethod

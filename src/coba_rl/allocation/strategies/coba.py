@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -50,12 +50,12 @@ class BetaStrategy(GainStrategy):
         alpha, beta = self.shape()
         return {**super().metrics(), "alpha": alpha, "beta": beta, "tau": self._tau_used}
 
-    def state_dict(self) -> dict[str, object]:
+    def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "tau": self._tau_used}
 
-    def load_state_dict(self, state: dict[str, object]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self._tau_used = float(state["tau"])  # type: ignore[arg-type]
+        self._tau_used = float(state["tau"])
 
 
 def variance_tau(p_P: np.ndarray) -> float:

@@ -56,7 +56,7 @@ class CobaRelease(CobaPaper):
         return super().shape()
 
     def check_feasible(self, num_prompts: int, total: int, low: int, high: int) -> None:
-        super().check_feasible(num_prompts, total, min(low, total // max(num_prompts, 1)), high)
+        super().check_feasible(num_prompts, total, min(low, max(total, 0) // max(num_prompts, 1)), high)
 
     def allocate(self, p_P: np.ndarray, total: int, low: int, high: int) -> np.ndarray:
         if np.isnan(p_P).all() or total < len(p_P) * low:

@@ -21,6 +21,11 @@ from coba_rl.hosts.verl.cpu.sampling import (
     generate,
 )
 
+QUIET = 0.02
+"""Seconds without a new request after which a batch starts."""
+LONGEST_WAIT = 0.5
+"""Seconds after which a batch starts even if requests keep coming."""
+
 _Waiting = tuple[GenerationRequest, asyncio.Future]
 
 
@@ -145,6 +150,7 @@ class GenerationServer:
     async def _serve(self) -> None:
         """Generate for the waiting requests, batch after batch, until none waits."""
         while self._waiting:
+            await self._gather_more()
             async with self._busy:
                 size = min(len(self._waiting), self.config.max_num_seqs)
                 batch = [self._waiting.popleft() for _ in range(size)]
@@ -156,6 +162,14 @@ class GenerationServer:
                 if not isinstance(outcome, BaseException):
                     self._count(outcome, time.perf_counter() - start)
             _answer([future for _, future in batch], outcome)
+
+    async def _gather_more(self) -> None:
+        """Wait while requests keep coming: a batch costs nearly the same for one row as for hundreds."""
+        deadline = time.perf_counter() + LONGEST_WAIT
+        seen = 0
+        while seen < len(self._waiting) < self.config.max_num_seqs and time.perf_counter() < deadline:
+            seen = len(self._waiting)
+            await asyncio.sleep(QUIET)
 
     def _count(self, completions: list[Completion], seconds: float) -> None:
         tokens = sum(len(completion.token_ids) for completion in completions)

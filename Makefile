@@ -1,0 +1,51 @@
+# make train | test | env | lint, and the same for verl: make train-verl | env-verl
+PYTHON ?= python3
+BIN := .venv/bin
+BIN_VERL := .venv-verl/bin
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: help train test env lint train-verl test-verl env-verl clean
+
+help:            ## what can be made
+	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+train: env       ## train the embedded policy with CoBA budgets through TRL, in minutes on a CPU
+	$(BIN)/coba-rl train
+
+test: env lint test-verl   ## everything CI checks
+	$(BIN)/pytest tests --ignore tests/verl
+
+lint: env        ## style, types, architecture, spelling, dependencies
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/ty check src
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/typos src tests docs README.md CONTRIBUTING.md CHANGELOG.md
+	$(BIN)/deptry src
+
+env: .venv/ready ## the environment of everything but verl
+
+.venv/ready: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet torch==2.13.0
+	$(BIN)/pip install --quiet --editable '.[trl,math,report]' --group test --group lint
+	touch $@
+
+train-verl: env-verl  ## the same policy and task through verl: Ray, FSDP2, on CPU
+	$(BIN_VERL)/python -m coba_rl.hosts.verl.cpu.train
+
+test-verl: env-verl   ## short real verl jobs on CPU
+	$(BIN_VERL)/pytest tests/verl
+
+env-verl: .venv-verl/ready  ## the environment of verl
+
+.venv-verl/ready: pyproject.toml
+	$(PYTHON) -m venv .venv-verl
+	$(BIN_VERL)/pip install --quiet --upgrade pip
+	$(BIN_VERL)/pip install --quiet torch==2.13.0
+	$(BIN_VERL)/pip install --quiet --editable '.[verl,math]' --group test
+	touch $@
+
+clean:           ## remove the environments and caches
+	rm -rf .venv .venv-verl .pytest_cache .ruff_cache .hypothesis

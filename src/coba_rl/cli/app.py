@@ -1,0 +1,228 @@
+"""Commands and their options; each command's work is in a module of its own."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import App, CycloptsError, Parameter
+
+from coba_rl.errors import CobaError
+
+app = App(
+    name="coba-rl",
+    help="Spend rollouts where they teach: per-prompt rollout budgets for GRPO-style training.",
+    version=lambda: version("coba-rl"),
+    help_format="markdown",
+)
+
+Overrides = dict[str, str]
+
+
+@app.command
+def train(
+    config: Path | None = None,
+    *,
+    strategy: str | None = None,
+    steps: int | None = None,
+    seed: int | None = None,
+    model: str | None = None,
+    dataset: str | None = None,
+    output_dir: Path | None = None,
+    resume: Annotated[bool, Parameter(negative="")] = False,
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+    **overrides: Overrides,
+) -> int:
+    """Train a policy with TRL's GRPO, every prompt's rollouts decided by a strategy.
+
+    Without arguments it trains the embedded policy on the embedded task, in minutes on a CPU. The run folder
+    gets `config.toml`, `metrics.jsonl`, `allocations.jsonl`, checkpoints and `summary.json`.
+
+    Every key of the configuration can be set as `--section.key VALUE`, e.g. `--allocation.kappa 15
+    --training.learning_rate 5e-4 --trl.use_vllm true`. `coba-rl train --dry-run` prints all keys with what
+    they mean.
+
+    Parameters
+    ----------
+    config
+        TOML file with sections task, policy, allocation, training, evaluation, trl.
+    strategy
+        coba, coba-paper, coba-release, uniform, knapsack, static-exploit, static-explore, linear-decay,
+        explore-exploit, variance, gvm, or "package.module:Class".
+    steps
+        Training steps.
+    seed
+        Of data order, sampling and initialisation.
+    model
+        Folder or hub name of the policy to train.
+    dataset
+        Your own data: parquet, JSONL or JSON file, or hub name.
+    output_dir
+        Run folder. Default: runs/TASK-STRATEGY-seedN.
+    resume
+        Continue the run in the run folder from its last complete checkpoint.
+    dry_run
+        Check and print the resolved configuration; train nothing.
+    json
+        Print the summary as JSON instead of a table.
+    overrides
+        Any configuration key, as --section.key VALUE.
+    """
+    from coba_rl.cli.train import TrainCommand
+
+    flags = {
+        "allocation": {"strategy": strategy},
+        "training": {"steps": steps, "seed": seed},
+        "policy": {"model": model},
+        "task": {"dataset": dataset, "name": "math" if dataset else None},
+    }
+    return TrainCommand(config, overrides, flags, output_dir, resume, dry_run, json).run()
+
+
+@app.command
+def evaluate(
+    model: str,
+    *,
+    task: str = "prefix-scan",
+    num_samples: int = 16,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    max_new_tokens: int | None = None,
+    batch_size: int = 512,
+    limit: int | None = None,
+    seed: int = 0,
+    output: Path | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Measure avg@k and unbiased pass@k of a model, with 95 % intervals over problems.
+
+    Parameters
+    ----------
+    model
+        Folder or hub name of a transformers causal language model.
+    task
+        prefix-scan, a benchmark (aime24, aime25, amc23, math500, olympiadbench), NAME=FILE for a local copy
+        of a benchmark, or a data file.
+    num_samples
+        Completions of each problem: k of avg@k, and the largest k of pass@k.
+    temperature
+        Of sampling.
+    top_p
+        Of sampling. The paper evaluates with 0.9.
+    max_new_tokens
+        Most tokens of a completion. Default: the task's.
+    batch_size
+        Completions generated at a time.
+    limit
+        Evaluate only the first so many problems.
+    seed
+        Of sampling and of the intervals.
+    output
+        Write the completions and their scores to this JSON-lines file.
+    json
+        Print JSON instead of a table.
+    """
+    from coba_rl.cli.evaluate import EvaluateCommand
+
+    return EvaluateCommand(
+        model, task, num_samples, temperature, top_p, max_new_tokens, batch_size, limit, seed, output, json
+    ).run()
+
+
+@app.command
+def allocate(
+    file: Path,
+    *,
+    total: int,
+    strategy: str = "coba",
+    min_budget: int = 2,
+    max_budget: int = 128,
+    output: Path | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+    **options: str,
+) -> int:
+    """Give the prompts of a file their rollouts: what a strategy would do with what you know of them.
+
+    Parameters
+    ----------
+    file
+        CSV, JSONL or parquet with `prompt_id` and either `pass_rate`, or `successes` and `attempts`.
+    total
+        Rollouts to share out.
+    strategy
+        See `coba-rl train --help`.
+    min_budget
+        Fewest rollouts of a prompt.
+    max_budget
+        Most rollouts of a prompt.
+    output
+        Write the budgets to this file (CSV, JSONL or parquet, by its ending) instead of the terminal.
+    json
+        Print JSON instead of a table.
+    options
+        Any option of the strategy, e.g. --kappa 15.
+    """
+    from coba_rl.cli.allocate import AllocateCommand
+
+    return AllocateCommand(file, total, strategy, min_budget, max_budget, output, json, options).run()
+
+
+@app.command
+def warmstart(
+    *,
+    regime: Literal["hard", "heterogeneous", "moderate"] = "hard",
+    seed: int = 0,
+    output_dir: Path,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Make the embedded policy: a tiny language model, supervised on a noisy teacher of prefix-scan.
+
+    The shipped policies are these, with seed 0.
+
+    Parameters
+    ----------
+    regime
+        How reliable the teacher is: hard, heterogeneous or moderate.
+    seed
+        Of the teacher, the model and the data.
+    output_dir
+        Where the checkpoint goes.
+    json
+        Print JSON instead of a table.
+    """
+    from coba_rl.cli.warmstart import WarmstartCommand
+
+    return WarmstartCommand(regime, seed, output_dir, json).run()
+
+
+@app.command
+def env(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
+    """Show what is installed and what can therefore be run; put this into bug reports.
+
+    Parameters
+    ----------
+    json
+        Print JSON instead of a table.
+    """
+    from coba_rl.cli.env import EnvCommand
+
+    return EnvCommand(json).run()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; 2 for the user's mistakes, with one readable line and no traceback."""
+    try:
+        result = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        return int(result or 0)
+    except CycloptsError as error:
+        message = str(error)
+    except (CobaError, OSError) as error:
+        message = str(error)
+    except KeyboardInterrupt:
+        print("coba-rl: interrupted", file=sys.stderr)
+        return 130
+    print(f"coba-rl: {' '.join(message.split())}", file=sys.stderr)
+    return 2

@@ -1,0 +1,258 @@
+"""The configuration of a training run: typed, documented, from TOML and dotted overrides."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from coba_rl.allocation import BudgetAllocator
+from coba_rl.errors import CobaError, ConfigError, suggestion
+
+SHIPPED = Path(__file__).parent.parent / "configs"
+"""Configurations that come with the package, used by their names."""
+
+Regime = Literal["hard", "heterogeneous", "moderate"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class TaskConfig(_Section):
+    """What is trained on, and what judges it."""
+
+    name: Literal["prefix-scan", "math"] = "prefix-scan"
+    """`prefix-scan` (embedded) or `math` (your data, judged by math-verify)."""
+    regime: Regime = "hard"
+    """Of prefix-scan: how much the warm-started policy already knows."""
+    dataset: str | None = None
+    """Of math: parquet, JSONL or JSON file, or hub name, in DAPO-Math-17K's layout or with prompt and answer."""
+    heldout: str | None = None
+    """Of math: a benchmark (aime24, aime25, amc23, math500, olympiadbench) or a file, never trained on."""
+
+
+class PolicyConfig(_Section):
+    """The model that is trained."""
+
+    model: str | None = None
+    """Folder or hub name of a transformers causal language model; unset: the policy shipped for the regime."""
+
+
+class AllocationConfig(BaseModel):
+    """How many rollouts each prompt gets. Every option of the strategy is a key here, e.g. `kappa = 15`."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
+
+    strategy: str = "coba"
+    """coba, coba-paper, coba-release, uniform, knapsack, static-exploit, static-explore, linear-decay,
+    explore-exploit, variance, gvm, or your own as "package.module:Class"."""
+    min_budget: int = 2
+    """Fewest rollouts of a prompt."""
+    max_budget: int = 128
+    """Most rollouts of a prompt."""
+    success_threshold: float | None = None
+    """Reward from which a rollout counts as success; unset: the reward itself, in [0, 1]."""
+
+    def options(self) -> dict[str, Any]:
+        """The strategy's own options."""
+        return dict(self.model_extra or {})
+
+    def make_allocator(self) -> BudgetAllocator:
+        """The allocator these settings describe."""
+        return BudgetAllocator(
+            self.strategy,
+            bounds=(self.min_budget, self.max_budget),
+            success_threshold=self.success_threshold,
+            **self.options(),
+        )
+
+
+class TrainingConfig(_Section):
+    """GRPO through TRL's GRPOTrainer."""
+
+    steps: int = Field(120, ge=1)
+    """Steps: each allocates, generates, judges and learns from one batch of prompts."""
+    seed: int = 0
+    """Of data order, sampling and initialisation."""
+    prompts_per_step: int = Field(64, ge=1)
+    """P, prompts of a step."""
+    rollouts_per_prompt: int = Field(16, ge=2)
+    """G, mean rollouts of a prompt: a step spends P·G."""
+    updates_per_step: int = Field(1, ge=1)
+    """Optimiser steps on each batch of rollouts."""
+    micro_batch_size: int | None = Field(None, ge=1)
+    """Rollouts a device holds in one forward pass; unset: all of an update."""
+    learning_rate: float = Field(1e-3, gt=0)
+    """Of AdamW, constant after warm-up."""
+    warmup_steps: int = Field(0, ge=0)
+    """Optimiser steps over which the learning rate rises."""
+    clip_low: float = Field(0.2, gt=0)
+    """Lower clip of the importance ratio."""
+    clip_high: float = Field(0.28, gt=0)
+    """Upper clip of the importance ratio (clip-higher)."""
+    temperature: float = Field(1.0, gt=0)
+    """Of the rollouts."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Of the rollouts."""
+    max_prompt_length: int | None = Field(None, ge=1)
+    """Tokens of a prompt; longer ones are left out. Unset: the task's."""
+    max_completion_length: int | None = Field(None, ge=1)
+    """Tokens of a rollout. Unset: the task's."""
+    save_every: int | None = Field(None, ge=1)
+    """Steps between checkpoints; unset: a tenth of the run."""
+
+
+class EvaluationConfig(_Section):
+    """How held-out accuracy is measured, before and after."""
+
+    num_samples: int = Field(16, ge=1)
+    """Completions a problem; accuracy is their mean (avg@k)."""
+    temperature: float = Field(1.0, gt=0)
+    """Of the completions."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Of the completions."""
+    batch_size: int = Field(512, ge=1)
+    """Completions generated at a time."""
+
+
+class RunConfig(_Section):
+    """One training run."""
+
+    task: TaskConfig = TaskConfig()
+    policy: PolicyConfig = PolicyConfig()
+    allocation: AllocationConfig = AllocationConfig()
+    training: TrainingConfig = TrainingConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    trl: dict[str, Any] = {}
+    """Further fields of TRL's GRPOConfig, e.g. use_vllm = true."""
+
+
+def load_config(path: Path | None, overrides: dict[str, dict[str, Any]]) -> RunConfig:
+    """Read a TOML file, lay the overrides over it, and check the whole.
+
+    Args:
+        path: TOML file; None for the defaults.
+        overrides: Section → key → value.
+
+    Raises:
+        ConfigError: Missing or malformed file, unknown key (with a suggestion), value of a wrong type.
+        OptionError, UnknownStrategyError: From the allocation section.
+    """
+    values = read_toml(path) if path is not None else {}
+    for section, keys in overrides.items():
+        target = values.setdefault(section, {})
+        if not isinstance(target, dict):
+            raise ConfigError(f"{section!r} is {target!r} in {path}: expected a section with keys.")
+        target.update({key.replace("-", "_"): value for key, value in keys.items()})
+    try:
+        config = RunConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(_explain(error)) from None
+    _check(config)
+    return config
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Parse a TOML file, or one of the shipped configurations by its name.
+
+    Raises:
+        ConfigError: The file is missing, unreadable or malformed.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"Config file {str(path)!r} does not exist. Give a TOML file, or none at all."
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"Config file {str(path)!r} cannot be read: {error}.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"Config file {str(path)!r} is not valid TOML: {error}.") from None
+
+
+def parse_overrides(overrides: dict[str, dict[str, str]]) -> dict[str, dict[str, Any]]:
+    """Read the values of `--section.key VALUE` as TOML; what is not TOML is text.
+
+    Example:
+        >>> parse_overrides({"allocation": {"kappa": "15", "strategy": "coba", "prior": "[1, 1]"}})
+        {'allocation': {'kappa': 15, 'strategy': 'coba', 'prior': [1, 1]}}
+    """
+    return {
+        section: {key: _parse_value(text) for key, text in keys.items()}
+        for section, keys in overrides.items()
+    }
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _check(config: RunConfig) -> None:
+    training, allocation = config.training, config.allocation
+    allocation.make_allocator()  # raises on a bad strategy, option or bound
+    if not allocation.min_budget <= training.rollouts_per_prompt <= allocation.max_budget:
+        raise ConfigError(
+            f"training.rollouts_per_prompt={training.rollouts_per_prompt} is the mean budget and must lie within "
+            f"allocation.min_budget={allocation.min_budget} and max_budget={allocation.max_budget}."
+        )
+    rollouts = training.prompts_per_step * training.rollouts_per_prompt
+    if rollouts % training.updates_per_step:
+        raise ConfigError(
+            f"training.updates_per_step={training.updates_per_step} does not divide the {rollouts} rollouts of a step."
+        )
+    micro = training.micro_batch_size or rollouts // training.updates_per_step
+    if (rollouts // training.updates_per_step) % micro:
+        raise ConfigError(
+            f"training.micro_batch_size={micro} does not divide the {rollouts // training.updates_per_step} "
+            "rollouts of an update."
+        )
+    if config.task.name == "math" and config.task.dataset is None:
+        raise ConfigError(
+            "task.name='math' needs data: set task.dataset (or --dataset) to a file or hub name."
+        )
+    if config.task.name == "math" and config.policy.model is None:
+        raise ConfigError(
+            "task.name='math' needs a model: set policy.model (or --model) to a folder or hub name."
+        )
+
+
+def _explain(error: ValidationError) -> str:
+    first = error.errors()[0]
+    where = [str(part) for part in first["loc"]]
+    if first["type"] == "extra_forbidden":
+        model: Any = RunConfig
+        for part in where[:-1]:
+            model = model.model_fields[part].annotation
+        return f"Unknown config key {'.'.join(where)!r}. {suggestion(where[-1], model.model_fields)}"
+    return f"Config key {'.'.join(where)!r} is {first['input']!r}: {first['msg'].lower()}."
+
+
+def to_toml(config: RunConfig) -> str:
+    """The whole configuration as TOML, each key with what it means."""
+    lines = [tomli_w.dumps({"trl": config.trl})] if config.trl else []
+    for name, field in RunConfig.model_fields.items():
+        section = getattr(config, name)
+        if not isinstance(section, BaseModel):
+            continue
+        lines.append(f"\n# {(type(section).__doc__ or field.description or '').splitlines()[0]}\n[{name}]\n")
+        for key, key_field in type(section).model_fields.items():
+            comment = " ".join((key_field.description or "").split())
+            value = getattr(section, key)
+            setting = f"# {key} is not set\n" if value is None else tomli_w.dumps({key: value})
+            lines.append(f"# {comment}\n{setting}")
+        for key, value in (section.model_extra or {}).items():
+            lines.append(tomli_w.dumps({key: value}))
+    return "".join(lines).lstrip()
+
+
+def describe_error(error: Exception) -> str:
+    """One readable line about an error the user caused."""
+    text = str(error) if isinstance(error, (CobaError, OSError)) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())

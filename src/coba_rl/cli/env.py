@@ -1,0 +1,87 @@
+"""`coba-rl env`: what is installed and what it allows."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from coba_rl.cli.tables import print_json, print_table
+
+_PACKAGES = (
+    "coba-rl",
+    "numpy",
+    "torch",
+    "transformers",
+    "trl",
+    "accelerate",
+    "datasets",
+    "verl",
+    "ray",
+    "vllm",
+    "math-verify",
+    "matplotlib",
+)
+_NEEDS = {
+    "allocate": ["numpy"],
+    "train (TRL)": ["torch", "transformers", "trl", "datasets"],
+    "train (verl)": ["torch", "verl", "ray"],
+    "math answers": ["math_verify"],
+    "report": ["matplotlib", "jinja2"],
+}
+
+
+@dataclass(frozen=True)
+class EnvCommand:
+    """Fields are the command's parameters."""
+
+    json: bool
+
+    def run(self) -> int:
+        facts = describe()
+        if self.json:
+            print_json(facts)
+            return 0
+        rows = [[name, str(value)] for name, value in facts["packages"].items()]
+        print_table("Packages", ["package", "version"], rows)
+        print_table("Machine", ["", ""], [[name, str(value)] for name, value in facts["machine"].items()])
+        print_table("Can run", ["", ""], [[name, value] for name, value in facts["can_run"].items()])
+        return 0
+
+
+def describe() -> dict[str, Any]:
+    """Packages, machine and what can be run, JSON-able."""
+    return {
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "machine": {
+            "python": platform.python_version(),
+            "system": platform.platform(),
+            "cpus": os.cpu_count(),
+            "gpus": _gpus(),
+        },
+        "can_run": {name: _missing(needs) for name, needs in _NEEDS.items()},
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _missing(modules: list[str]) -> str:
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    return "yes" if not missing else f"no: {', '.join(missing)} missing"
+
+
+def _gpus() -> str:
+    if importlib.util.find_spec("torch") is None:
+        return "unknown (torch is not installed)"
+    import torch
+
+    count = torch.cuda.device_count()
+    return ", ".join(torch.cuda.get_device_name(i) for i in range(count)) or "none"

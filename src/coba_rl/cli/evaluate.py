@@ -1,0 +1,135 @@
+"""`coba-rl evaluate`: avg@k and pass@k of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coba_rl.cli.tables import print_json, print_table
+from coba_rl.errors import ConfigError, DatasetError
+from coba_rl.files import append_jsonl
+from coba_rl.tasks.base import Problem
+
+
+@dataclass(frozen=True)
+class EvaluateCommand:
+    """Fields are the command's parameters."""
+
+    model: str
+    task: str
+    num_samples: int
+    temperature: float
+    top_p: float
+    max_new_tokens: int | None
+    batch_size: int
+    limit: int | None
+    seed: int
+    output: Path | None
+    json: bool
+
+    def run(self) -> int:
+        self._check()
+        task, problems = load_problems(self.task)
+        problems = problems[: self.limit]
+        if not problems:
+            raise DatasetError(f"task {self.task!r} has no problems to evaluate.")
+        completions = self._sample(problems, self.max_new_tokens or task.max_completion_length)
+        scores_PK = np.array(
+            [
+                [task.score(text, problem.answer) or 0.0 for text in group]
+                for problem, group in zip(problems, completions, strict=True)
+            ]
+        )
+        if self.output is not None:
+            self._write(problems, completions, scores_PK)
+        from coba_rl.evaluate import evaluate_scores
+
+        self._print(evaluate_scores(scores_PK, seed=self.seed).as_dict())
+        return 0
+
+    def _check(self) -> None:
+        for name, least in (("num_samples", 1), ("batch_size", 1), ("limit", 1), ("max_new_tokens", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigError(f"--{name.replace('_', '-')} is {value}: expected at least {least}.")
+        if not (self.temperature > 0 and 0 < self.top_p <= 1):
+            raise ConfigError(
+                f"--temperature is {self.temperature} and --top-p {self.top_p}: expected temperature > 0, 0 < top-p ≤ 1."
+            )
+        if self.output is not None and self.output.exists():
+            raise ConfigError(f"{str(self.output)!r} exists already. Choose another --output.")
+
+    def _sample(self, problems: list[Problem], max_new_tokens: int) -> list[list[str]]:
+        import torch
+        from rich.console import Console
+        from rich.progress import Progress
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        from coba_rl.evaluate import sample_completions
+
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(self.model, padding_side="left")
+            model = AutoModelForCausalLM.from_pretrained(self.model)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"model {self.model!r} cannot be loaded: {error}") from None
+        model.to("cuda" if torch.cuda.is_available() else "cpu")
+        with Progress(console=Console(stderr=True)) as progress:
+            bar = progress.add_task("completions", total=len(problems) * self.num_samples)
+            return sample_completions(
+                model,
+                tokenizer,
+                problems,
+                num_samples=self.num_samples,
+                temperature=self.temperature,
+                top_p=self.top_p,
+                max_new_tokens=max_new_tokens,
+                batch_size=self.batch_size,
+                seed=self.seed,
+                progress=lambda done, total: progress.update(bar, completed=done, total=total),
+            )
+
+    def _write(self, problems: list[Problem], completions: list[list[str]], scores_PK: np.ndarray) -> None:
+        assert self.output is not None
+        append_jsonl(
+            self.output,
+            [
+                {"prompt_id": problem.prompt_id, "completions": group, "scores": scores.tolist()}
+                for problem, group, scores in zip(problems, completions, scores_PK, strict=True)
+            ],
+        )
+
+    def _print(self, result: dict[str, Any]) -> None:
+        if self.json:
+            print_json({"model": self.model, "task": self.task, **result})
+            return
+        rows = [[f"avg@{self.num_samples}", _with_interval(result["avg"])]]
+        rows += [[f"pass@{k}", _with_interval(value)] for k, value in result["pass_at_k"].items()]
+        print_table(
+            f"{self.model} on {self.task}, {result['num_problems']} problems", ["", "95 % interval"], rows
+        )
+
+
+def _with_interval(value: dict[str, float]) -> str:
+    return f"{value['value']:.3f}  [{value['low']:.3f}, {value['high']:.3f}]"
+
+
+def load_problems(name: str) -> tuple[Any, list[Problem]]:
+    """The task that judges, and its problems, by the name given on the command line.
+
+    Raises:
+        DatasetError: No such benchmark or file, or a file that cannot be used.
+    """
+    from coba_rl.tasks.math import BENCHMARKS, MathTask, load_benchmark
+    from coba_rl.tasks.prefix_scan import PrefixScan
+
+    if name == "prefix-scan":
+        task = PrefixScan()
+        return task, task.heldout_problems()
+    benchmark, _, file = name.partition("=")
+    if benchmark in BENCHMARKS:
+        return MathTask(dataset=None), load_benchmark(benchmark, path=file or None)
+    math_task = MathTask(dataset=name)
+    return math_task, math_task.train_problems()

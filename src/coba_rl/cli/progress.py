@@ -1,0 +1,74 @@
+"""What a training run shows while it works."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+_SHOWN = {
+    "success": "coba/success_per_prompt",
+    "α": "coba/alpha",
+    "dead groups": "coba/dead_groups",
+}
+_LINES_WITHOUT_TERMINAL = 10
+
+
+class TrainingProgress:
+    """A live bar on a terminal, about ten plain lines anywhere else. Written to standard error.
+
+    Args:
+        total: Steps of the run.
+        done: Steps already behind it.
+        rollouts_per_step: Rollouts of a step.
+    """
+
+    def __init__(self, total: int, done: int, rollouts_per_step: int) -> None:
+        self._total, self._done, self._rollouts_per_step = total, done, rollouts_per_step
+        self._start = time.monotonic()
+        self._first = done
+        console = Console(stderr=True)
+        self._live = console.is_terminal
+        self._bar = Progress(
+            TextColumn("step"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=None),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not self._live,
+        )
+        self._task = self._bar.add_task("starting", total=total, completed=done)
+
+    def __enter__(self) -> TrainingProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def update(self, step: int, metrics: dict[str, Any]) -> None:
+        """Show one finished step."""
+        self._done = step
+        text = "  ".join(
+            f"{name} {metrics[key]:.3g}" for name, key in _SHOWN.items() if metrics.get(key) is not None
+        )
+        text += f"  rollouts {step * self._rollouts_per_step:,}"
+        self._bar.update(self._task, completed=step, description=text)
+        if not self._live and (
+            step == self._total or step % max(1, self._total // _LINES_WITHOUT_TERMINAL) == 0
+        ):
+            rate = (time.monotonic() - self._start) / max(step - self._first, 1)
+            left = rate * (self._total - step)
+            print(f"step {step}/{self._total}  {text}  {left:.0f} s left", file=sys.stderr, flush=True)

@@ -1,0 +1,164 @@
+"""`coba-rl train`: from a configuration to a trained policy and a run folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from coba_rl.cli.config import RunConfig, load_config, parse_overrides, to_toml
+from coba_rl.cli.run_folder import RunFolder
+from coba_rl.cli.summary import print_summary, where_rollouts_went
+from coba_rl.cli.tables import print_json
+from coba_rl.errors import ConfigError
+from coba_rl.files import read_jsonl, write_json
+
+
+@dataclass(frozen=True)
+class TrainCommand:
+    """Fields are the command's parameters."""
+
+    config_file: Path | None
+    overrides: dict[str, dict[str, str]]
+    flags: dict[str, dict[str, Any]]
+    output_dir: Path | None
+    resume: bool
+    dry_run: bool
+    json: bool
+
+    def run(self) -> int:
+        config = self._resolve()
+        folder = RunFolder(self.output_dir or _default_folder(config))
+        if self.dry_run:
+            self._print_plan(config, folder)
+            return 0
+        summary = folder.read_summary() if self.resume else None
+        if summary is not None and summary["steps"] >= config.training.steps:
+            print(f"coba-rl: the run in {str(folder.path)!r} is finished.", file=sys.stderr)
+        else:
+            summary = _train(config, folder, self.resume)
+        if summary is not None:
+            print_summary(summary, self.json)
+        return 0
+
+    def _resolve(self) -> RunConfig:
+        overrides = parse_overrides(self.overrides)
+        for section, keys in self.flags.items():
+            given = {key: value for key, value in keys.items() if value is not None}
+            overrides[section] = {**given, **overrides.get(section, {})}
+        source = self.config_file
+        if self.resume:
+            if self.config_file is not None:
+                raise ConfigError(
+                    "--resume uses the configuration in the run folder: leave the config file out."
+                )
+            if self.output_dir is None:
+                raise ConfigError("--resume needs --output-dir: the folder of the run to continue.")
+            source = RunFolder(self.output_dir).config_file
+            if not source.exists():
+                raise ConfigError(
+                    f"{str(self.output_dir)!r} holds no run to resume: {source.name} is missing."
+                )
+        return load_config(source, overrides)
+
+    def _print_plan(self, config: RunConfig, folder: RunFolder) -> None:
+        if self.json:
+            print_json(config.model_dump())
+            return
+        training = config.training
+        rollouts = training.prompts_per_step * training.rollouts_per_prompt
+        print(to_toml(config))
+        print(
+            f"# Would train {training.steps} steps of {rollouts:,} rollouts ({training.steps * rollouts:,} in all)"
+        )
+        print(f"# into {str(folder.path)!r}.")
+
+
+def _default_folder(config: RunConfig) -> Path:
+    strategy = config.allocation.strategy.replace(":", ".")
+    return Path("runs") / f"{config.task.name}-{strategy}-seed{config.training.seed}"
+
+
+def _train(config: RunConfig, folder: RunFolder, resume: bool) -> dict[str, Any] | None:
+    """Train and measure; the summary, or None on processes other than the first."""
+    from coba_rl.cli.trl_run import TrlRun  # imports torch
+
+    is_main = int(os.environ.get("RANK", "0")) == 0
+    done = 0
+    if is_main:
+        if resume:
+            done = folder.reopen(to_toml(config))
+        else:
+            folder.create(to_toml(config))
+    run = TrlRun(config, folder)
+    before = _measure_once(run, folder) if is_main else None
+    start = time.monotonic()
+    run.train(done)
+    seconds = time.monotonic() - start
+    if not is_main:
+        return None
+    after = run.measure_heldout()
+    summary = summarise(config, folder, before, after, seconds)
+    folder.write_summary(summary)
+    return summary
+
+
+def _measure_once(run: Any, folder: RunFolder) -> list[float] | None:
+    """Held-out accuracy per problem before training, kept in the folder for a resumed run."""
+    if folder.evaluation_file.exists():
+        return json.loads(folder.evaluation_file.read_text(encoding="utf-8"))["before"]
+    before = run.measure_heldout()
+    write_json(folder.evaluation_file, {"before": before})
+    return before
+
+
+def summarise(
+    config: RunConfig,
+    folder: RunFolder,
+    before_P: list[float] | None,
+    after_P: list[float] | None,
+    seconds: float,
+) -> dict[str, Any]:
+    """What the run came to, JSON-able.
+
+    Args:
+        config: The run's configuration.
+        folder: The run's folder, with its records.
+        before_P: Held-out accuracy of each problem before training; None when there is no held-out data.
+        after_P: The same after training.
+        seconds: Training time of this process.
+    """
+    from coba_rl.evaluate import mean_with_interval, paired_difference
+
+    allocations = list(read_jsonl(folder.allocations_file))
+    metrics = list(read_jsonl(folder.metrics_file))
+    dead = [record["coba/dead_groups"] for record in metrics if record.get("coba/dead_groups") is not None]
+    heldout: dict[str, Any] = {
+        "num_samples": config.evaluation.num_samples,
+        "num_problems": len(after_P or []),
+        "before": None,
+        "after": None,
+        "gain": None,
+    }
+    if before_P and after_P:
+        heldout |= {
+            "before": asdict(mean_with_interval(before_P)),
+            "after": asdict(mean_with_interval(after_P)),
+            "gain": asdict(paired_difference(after_P, before_P)),
+        }
+    budgets = [record["budget"] for record in allocations]
+    return {
+        "strategy": config.allocation.strategy,
+        "steps": config.training.steps,
+        "rollouts": sum(budgets),
+        "budget_min": min(budgets, default=0),
+        "budget_max": max(budgets, default=0),
+        "dead_groups": sum(dead) / len(dead) if dead else 0.0,
+        "seconds": seconds,
+        "heldout": heldout,
+        "where_rollouts_went": where_rollouts_went(allocations),
+    }

@@ -1,0 +1,43 @@
+"""`coba-rl warmstart`: make the embedded policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+
+from coba_rl.cli.tables import print_json, print_table
+from coba_rl.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class WarmstartCommand:
+    """Fields are the command's parameters."""
+
+    regime: str
+    seed: int
+    output_dir: Path
+    json: bool
+
+    def run(self) -> int:
+        if self.output_dir.exists() and any(self.output_dir.iterdir()):
+            raise ConfigError(f"{str(self.output_dir)!r} is not empty. Choose another --output-dir.")
+        from coba_rl.tasks.warmstart import warmstart
+
+        with Progress(console=Console(stderr=True)) as progress:
+            bar = progress.add_task(f"warm start, {self.regime}", total=None)
+            metrics = warmstart(
+                self.regime,
+                seed=self.seed,
+                output_dir=self.output_dir,
+                progress=lambda step, total: progress.update(bar, completed=step, total=total),
+            )
+        if self.json:
+            print_json(metrics)
+        else:
+            print_table(
+                f"Policy in {self.output_dir}", ["", ""], [[k, f"{v:.4g}"] for k, v in metrics.items()]
+            )
+        return 0

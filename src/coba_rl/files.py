@@ -1,0 +1,51 @@
+"""Files that are either whole or not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def write_atomic(path: Path, data: str | bytes) -> None:
+    """Write a file so that a crash leaves the old content or the new, never half of it.
+
+    Raises:
+        OSError: The folder cannot be written, or the disk is full; the old file is intact.
+    """
+    raw = data.encode() if isinstance(data, str) else data
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """`write_atomic` of indented JSON."""
+    write_atomic(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def append_jsonl(path: Path, records: list[dict[str, Any]]) -> None:
+    """Append one JSON object a line."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write("".join(json.dumps(record) + "\n" for record in records))
+
+
+def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
+    """Read the objects of a JSON-lines file; a last line cut off by a crash is left out."""
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            if not line.endswith("\n"):
+                return
+            yield json.loads(line)

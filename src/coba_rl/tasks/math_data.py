@@ -1,0 +1,193 @@
+"""Rows of a maths data set → problems with an answer, each prompt once.
+
+Repeated prompts are dropped by content: published files repeat their rows (DAPO-Math-17K about a hundred times), and
+two copies of a prompt would each carry half of its history of pass rates.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coba_rl.tasks.base import Problem, Prompt, content_id
+from coba_rl.tasks.math_rows import DatasetError, is_hub_name, read_rows
+from coba_rl.tasks.math_verifier import last_boxed
+
+logger = logging.getLogger(__name__)
+
+BOXED_INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
+"""Added to a bare problem, so that the model knows where the verifier looks."""
+
+_MAX_BARE_SOLUTION = 256
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns hold what. The first column that is there and filled wins."""
+
+    prompts: tuple[str, ...] = ("prompt", "question", "problem")
+    """Text, or chat messages."""
+    answers: tuple[str, ...] = ("reward_model", "answer", "final_answer", "ground_truth", "solution")
+    """Text, numbers or lists of them; `reward_model` with its `ground_truth`; `solution` with a boxed answer."""
+    context: str | None = None
+    """Text to put before the problem, where a row has one."""
+
+    @property
+    def columns(self) -> set[str]:
+        """Every column that is read."""
+        return {*self.prompts, *self.answers, "data_source", *([self.context] if self.context else [])}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Problems of one data set, and what was left out on the way.
+
+    Example:
+        >>> rows = [{"question": "1+1=", "answer": 2}, {"question": "1+1=", "answer": 2}]
+        >>> loaded = problems_from_rows(rows, Layout(), source="sums")
+        >>> [problem.answer for problem in loaded.problems], loaded.num_duplicates
+        (['2'], 1)
+    """
+
+    problems: list[Problem]
+    """Unique by prompt, in the order of their first row."""
+    num_rows: int
+    """Rows read."""
+    num_duplicates: int
+    """Rows whose prompt an earlier row already had."""
+    num_conflicts: int
+    """Prompts whose rows give more than one answer; the commonest was kept (of equals, the first in the alphabet)."""
+    num_unanswered: int
+    """Rows without an answer, left out."""
+
+
+def load_problems(
+    source: str | Path, layout: Layout, *, split: str = "train", config: str | None = None, name: str = ""
+) -> Loaded:
+    """Read, check and de-duplicate a data set; what was dropped is logged as a warning.
+
+    Args:
+        source: A local file (Parquet, JSONL or JSON), or `owner/name` on the hub.
+        layout: The columns to read.
+        split: Split on the hub; a local file is one split.
+        config: Configuration on the hub, None for the only one.
+        name: `data_source` of rows that name none; by default the file's stem or the name on the hub.
+
+    Raises:
+        DatasetError: The data set is missing, unreadable, empty, or lacks prompts or answers.
+        ImportError: The packages of the `math` extra are not installed.
+    """
+    rows = read_rows(source, layout.columns, layout.prompts, split=split, config=config)
+    default_name = str(source) if is_hub_name(source) else Path(source).stem
+    loaded = problems_from_rows(rows, layout, source=str(source), name=name or default_name)
+    for count, what in (
+        (loaded.num_duplicates, f"of {loaded.num_rows} rows repeat a prompt and were dropped"),
+        (loaded.num_conflicts, "prompts come with more than one answer; the commonest was kept"),
+        (loaded.num_unanswered, f"of {loaded.num_rows} rows have no answer and were left out"),
+    ):
+        if count:
+            logger.warning("%s: %d %s (%d unique prompts).", source, count, what, len(loaded.problems))
+    return loaded
+
+
+def problems_from_rows(rows: Iterable[dict[str, Any]], layout: Layout, *, source: str, name: str = "") -> Loaded:
+    """Turn rows into unique problems.
+
+    Args:
+        rows: One dictionary a row.
+        layout: The columns to read.
+        source: What error messages call the data set.
+        name: `data_source` of rows that name none.
+
+    Raises:
+        DatasetError: No rows, a row without a prompt, or no row with an answer.
+    """
+    ids: dict[str, str] = {}
+    first: dict[str, tuple[Prompt, str]] = {}
+    answers: dict[str, Counter[str]] = {}
+    num_rows = num_unanswered = 0
+    for num_rows, row in enumerate(rows, start=1):
+        answer = _answer(row, layout)
+        if not answer:
+            num_unanswered += 1
+            continue
+        # The raw text is a cheap key: only the first copy of a prompt is converted and hashed.
+        key = repr((row.get(layout.context or ""), _first(row, layout.prompts)))
+        if key not in ids:
+            prompt = _prompt(row, layout, f"row {num_rows} of {source!r}")
+            ids[key] = content_id(prompt)
+            first.setdefault(ids[key], (prompt, str(row.get("data_source") or name)))
+        answers.setdefault(ids[key], Counter())[answer] += 1
+    _refuse_empty(source, num_rows, num_unanswered, layout)
+    return Loaded(
+        [Problem(i, prompt, _commonest(answers[i]), data_source) for i, (prompt, data_source) in first.items()],
+        num_rows=num_rows,
+        num_duplicates=num_rows - num_unanswered - len(first),
+        num_conflicts=sum(len(counts) > 1 for counts in answers.values()),
+        num_unanswered=num_unanswered,
+    )
+
+
+def _refuse_empty(source: str, num_rows: int, num_unanswered: int, layout: Layout) -> None:
+    if num_rows == 0:
+        raise DatasetError(f"{source!r} has no rows: expected at least one problem; check the file or the split.")
+    if num_rows == num_unanswered:
+        raise DatasetError(
+            f"{source!r} has no answers in {num_rows} rows: expected one of the columns {list(layout.answers)} "
+            "('reward_model' with its 'ground_truth', 'solution' with a \\boxed{} answer); add one, for the verifier."
+        )
+
+
+def _first(row: dict[str, Any], columns: tuple[str, ...]) -> Any:
+    return next((row[column] for column in columns if row.get(column) not in (None, "", [])), None)
+
+
+def _commonest(counts: Counter[str]) -> str:
+    # Not "the first seen": re-ordering the file must not change an answer.
+    return min(counts, key=lambda answer: (-counts[answer], answer))
+
+
+def _prompt(row: dict[str, Any], layout: Layout, where: str) -> Prompt:
+    """Chat messages as they are; text becomes one user message that asks for a boxed answer unless it says how."""
+    raw = _first(row, layout.prompts)
+    if isinstance(raw, list) and all(isinstance(m, dict) and isinstance(m.get("content"), str) for m in raw):
+        return [{"role": message.get("role") or "user", "content": message["content"]} for message in raw]
+    if not isinstance(raw, str) or not raw.strip():
+        raise DatasetError(
+            f"{where} has no prompt: expected text or chat messages in one of the columns {list(layout.prompts)}, "
+            f"found the columns {sorted(row)}; rename a column or remove the row."
+        )
+    context = row.get(layout.context) if layout.context else None
+    text = f"{context}\n{raw}" if context else raw
+    if "\\boxed" not in text and "Answer:" not in text:
+        text = f"{text}\n{BOXED_INSTRUCTION}"
+    return [{"role": "user", "content": text}]
+
+
+def _answer(row: dict[str, Any], layout: Layout) -> str:
+    """The answer as text, empty where the row has none."""
+    for column in layout.answers:
+        value = row.get(column)
+        if isinstance(value, dict):
+            value = value.get("ground_truth")
+        if column == "solution" and isinstance(value, str):
+            # A worked solution is no answer: take its box, or the whole of it only where it is as short as one.
+            box = last_boxed(value)
+            is_bare = len(value) <= _MAX_BARE_SOLUTION and "\n" not in value.strip()
+            value = box[1] if box else (value if is_bare else None)
+        text = _as_text(value)
+        if text:
+            return text
+    return ""
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(text for text in map(_as_text, value) if text)
+    # Some files store whole numbers as floats ("27.0"), which would read as approximate.
+    return "" if value is None else re.sub(r"^(-?[0-9]+)\.0+$", r"\1", str(value).strip())

@@ -1,0 +1,258 @@
+"""The budget solvers against each other, against brute force, and their promises about ties and order."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coba_rl import InfeasibleBudgetError
+from coba_rl.allocation.solvers import SOLVERS, dynamic_programming, even_split, fast, heap
+from coba_rl.allocation.value import Gains, KnapsackGains, VarianceGains, coba_gains
+
+
+@dataclass(frozen=True)
+class Stairs(Gains):
+    """Log gains that fall in steps, level for a while and in the end worth nothing; default `count_above`."""
+
+    top_P: np.ndarray
+    step_P: np.ndarray
+    last_P: np.ndarray
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        return len(self.top_P)
+
+    def log_gain(self, budget: np.ndarray) -> np.ndarray:
+        top, step, last = (
+            c if budget.ndim == 1 else c[:, None] for c in (self.top_P, self.step_P, self.last_P)
+        )
+        return np.where(budget < last, top - np.floor(budget / step), -np.inf)
+
+
+# Rates that repeat, that tie across p and 1 − p, and that sit at or next to the ends.
+RATES = st.sampled_from([0.0, 1.0, 0.5, 0.25, 0.75, 1e-12, 1.0 - 1e-12, 1e-6, 0.05, 0.99]) | st.floats(
+    1e-9, 1.0
+)
+SHAPES = st.sampled_from([1.0, 1.06, 5.5, 10.0, 200.0]) | st.floats(1.0, 50.0)
+TAUS = st.sampled_from([1e-9, 0.1, 3.0, 12.0, 1e9]) | st.floats(1e-3, 1e3)
+
+
+@st.composite
+def gains(draw: st.DrawFn, max_prompts: int = 12) -> Gains:
+    num_prompts = draw(st.integers(1, max_prompts))
+    kind = draw(st.sampled_from(["coba", "knapsack", "variance", "stairs"]))
+    if kind == "stairs":
+        columns = [
+            draw(st.lists(st.integers(least, most), min_size=num_prompts, max_size=num_prompts))
+            for least, most in ((-3, 3), (1, 4), (1, 30))
+        ]
+        return Stairs(*(np.array(column, dtype=float) for column in columns))
+    p_P = np.array(draw(st.lists(RATES, min_size=num_prompts, max_size=num_prompts)))
+    if kind == "coba":
+        return coba_gains(p_P, draw(SHAPES), draw(SHAPES), draw(TAUS))
+    return KnapsackGains(p_P) if kind == "knapsack" else VarianceGains(p_P)
+
+
+@st.composite
+def problems(draw: st.DrawFn, max_prompts: int = 12, max_width: int = 40) -> tuple[Gains, int, int, int]:
+    """(gains, total, low, high) with a total that fits."""
+    of = draw(gains(max_prompts))
+    low = draw(st.integers(1, 5))
+    high = low + draw(st.integers(0, max_width))
+    return of, draw(st.integers(of.size * low, of.size * high)), low, high
+
+
+def value(of: Gains, budgets: np.ndarray, low: int) -> float:
+    """Sum of the gains bought above the minimum, relative to the largest."""
+    most = budgets.max(initial=low + 1)
+    table = of.log_gain(np.broadcast_to(np.arange(low, most), (of.size, most - low)))
+    gain = np.exp(table - max(table.max(), -1e300))
+    return float(sum(row[: budget - low].sum() for row, budget in zip(gain, budgets, strict=True)))
+
+
+@settings(max_examples=400, deadline=None)
+@given(problems())
+def test_fast_equals_heap_ties_included(problem: tuple[Gains, int, int, int]) -> None:
+    assert fast(*problem).tolist() == heap(*problem).tolist()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_fast_equals_heap_on_whole_batches(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    p_P = np.round(rng.beta(0.4, 0.8, size=300), (1, 3, 15)[seed % 3])  # from many ties to hardly any
+    for of in (
+        coba_gains(p_P, 5.5, 5.5, 4.0),
+        coba_gains(p_P, 1.2, 9.8, 0.1),
+        KnapsackGains(p_P),
+        VarianceGains(p_P),
+    ):
+        assert fast(of, 300 * 16 + seed, 2, 128).tolist() == heap(of, 300 * 16 + seed, 2, 128).tolist()
+
+
+@settings(max_examples=150, deadline=None)
+@given(problems(max_prompts=5, max_width=10), st.sampled_from(["fast", "heap"]))
+def test_greedy_reaches_the_value_of_dynamic_programming(
+    problem: tuple[Gains, int, int, int], solver: str
+) -> None:
+    of, _, low, _ = problem
+    best = value(of, SOLVERS["dynamic-programming"](*problem), low)
+    assert value(of, SOLVERS[solver](*problem), low) == pytest.approx(best, rel=1e-9, abs=1e-12)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_dynamic_programming_finds_the_brute_force_optimum(data: st.DataObject) -> None:
+    num_prompts, width, low = (
+        data.draw(st.integers(1, 4)),
+        data.draw(st.integers(1, 4)),
+        data.draw(st.integers(0, 3)),
+    )
+    values = st.lists(st.integers(-9, 9), min_size=width, max_size=width)  # integers: sums are exact
+    value_PB = np.array(data.draw(st.lists(values, min_size=num_prompts, max_size=num_prompts)), dtype=float)
+    total = data.draw(st.integers(num_prompts * low, num_prompts * (low + width - 1)))
+    budgets = dynamic_programming(value_PB, total, low)
+    feasible = [
+        extra
+        for extra in itertools.product(range(width), repeat=num_prompts)
+        if sum(extra) == total - num_prompts * low
+    ]
+
+    def worth(extra: tuple[int, ...]) -> tuple[float, int]:
+        return sum(value_PB[i, n] for i, n in enumerate(extra)), -sum(n * n for n in extra)
+
+    found = tuple((budgets - low).tolist())
+    assert found in feasible
+    assert worth(found) == max(worth(extra) for extra in feasible)
+
+
+@settings(max_examples=150, deadline=None)
+@given(problems(max_prompts=6, max_width=12), st.sampled_from(sorted(SOLVERS)))
+def test_every_solver_spends_the_total_within_the_bounds(
+    problem: tuple[Gains, int, int, int], solver: str
+) -> None:
+    of, total, low, high = problem
+    budgets = SOLVERS[solver](*problem)
+    assert budgets.dtype == np.int64
+    assert budgets.shape == (of.size,)
+    assert budgets.sum() == total
+    assert ((low <= budgets) & (budgets <= high)).all()
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(RATES, min_size=1, max_size=4),
+    st.integers(2, 4),
+    SHAPES,
+    TAUS,
+    st.sampled_from(sorted(SOLVERS)),
+    st.data(),
+)
+def test_equal_prompts_differ_by_at_most_one(
+    rates: list[float], copies: int, alpha: float, tau: float, solver: str, data: st.DataObject
+) -> None:
+    p_P = np.array(rates * copies)
+    total = data.draw(st.integers(2 * len(p_P), 9 * len(p_P)))
+    budgets = SOLVERS[solver](coba_gains(p_P, alpha, 3.0, tau), total, 2, 9).reshape(copies, -1)
+    assert np.ptp(budgets, axis=0).max() <= 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(problems(), st.randoms(use_true_random=False))
+def test_permuting_the_batch_permutes_the_budgets_up_to_one(
+    problem: tuple[Gains, int, int, int], random: object
+) -> None:
+    of, total, low, high = problem
+    order = list(range(of.size))
+    random.shuffle(order)  # type: ignore[attr-defined]
+
+    class Permuted(Gains):
+        size = of.size
+
+        def log_gain(self, budget: np.ndarray) -> np.ndarray:
+            back = np.empty_like(budget)
+            back[order] = budget
+            return of.log_gain(back)[order]
+
+    difference = fast(Permuted(), total, low, high) - fast(of, total, low, high)[order]
+    assert np.abs(difference).max() <= 1
+
+
+@settings(max_examples=150, deadline=None)
+@given(problems(max_width=20))
+def test_one_rollout_more_goes_to_one_prompt_and_takes_from_none(
+    problem: tuple[Gains, int, int, int],
+) -> None:
+    of, total, low, high = problem
+    if total == of.size * high:
+        total -= 1
+    if high > low:
+        added = fast(of, total + 1, low, high) - fast(of, total, low, high)
+        assert sorted(added)[-1] == added.sum() == 1
+        assert added.min() >= 0
+
+
+@settings(max_examples=150, deadline=None)
+@given(problems(max_width=20))
+def test_no_rollout_would_be_worth_more_elsewhere(problem: tuple[Gains, int, int, int]) -> None:
+    of, _, low, high = problem
+    budgets = fast(*problem)
+    given_up = of.log_gain(np.minimum(budgets, max(high - 1, low)))[budgets < high]
+    kept = of.log_gain(np.maximum(budgets - 1, low))[budgets > low]
+    assert given_up.max(initial=-np.inf) <= kept.min(initial=np.inf)
+
+
+def test_rollouts_worth_nothing_are_spread_evenly() -> None:
+    of = coba_gains(np.array([0.0, 0.5, 1.0, 0.0]), 5.5, 5.5, 4.0)
+    for solver in SOLVERS.values():
+        assert solver(of, 8 + 5 + 11, 2, 8).tolist() == [6, 8, 5, 5]
+
+
+def test_gains_too_small_for_a_float_are_still_told_apart() -> None:
+    of = coba_gains(np.array([1e-3, 2e-3]), alpha=150.0, beta=2.0, tau=1.0)
+    assert of.log_gain(np.array([2, 2])).max() < -745.0  # e^−745 is the smallest positive float
+    for solver in SOLVERS.values():
+        assert solver(of, 12, 2, 10).tolist() == [2, 10]
+
+
+@pytest.mark.parametrize("solver", sorted(SOLVERS))
+def test_no_prompts(solver: str) -> None:
+    none = VarianceGains(np.zeros(0))
+    assert SOLVERS[solver](none, 0, 2, 8).shape == (0,)
+    with pytest.raises(InfeasibleBudgetError):
+        SOLVERS[solver](none, 1, 2, 8)
+
+
+@pytest.mark.parametrize("solver", sorted(SOLVERS))
+@pytest.mark.parametrize(
+    ("total", "limit", "advice"), [(11, 12, "raise the total to 12"), (25, 24, "lower the total to 24")]
+)
+def test_infeasible_totals_name_the_three_numbers_and_what_to_change(
+    solver: str, total: int, limit: int, advice: str
+) -> None:
+    with pytest.raises(
+        InfeasibleBudgetError, match=f"total={total} rollouts.* 3 prompts.*\\(4, 8\\).*{limit}.*{advice}"
+    ):
+        SOLVERS[solver](VarianceGains(np.full(3, 0.5)), total, 4, 8)
+
+
+def test_gains_that_are_not_numbers_end_the_search() -> None:
+    class Nameless(Gains):
+        size = 3
+
+        def log_gain(self, budget: np.ndarray) -> np.ndarray:
+            return np.full(budget.shape, np.nan)
+
+    assert fast(Nameless(), 12, 2, 100).shape == (3,)
+
+
+@given(st.integers(0, 1000), st.integers(1, 50))
+def test_even_split(total: int, num_prompts: int) -> None:
+    budgets = even_split(total, num_prompts)
+    assert budgets.sum() == total
+    assert np.ptp(budgets) <= 1
+    assert (np.diff(budgets) <= 0).all()
