@@ -238,7 +238,7 @@ def _play(
     allocations = []
     for _ in range(num_steps):
         ids = rng.permutation(_NUM_PROMPTS)[:num_prompts]
-        allocation = allocator.allocate(ids, (low + high) * num_prompts // 2 if total is None else total)
+        allocation = allocator.allocate(ids, (low + high) * num_prompts // 2 - 1 if total is None else total)
         rollouts = ids[allocation.repeat_index]
         allocator.observe(rollouts, (rng.random(len(rollouts)) < true_rates[rollouts]).astype(float))
         allocations.append(allocation)

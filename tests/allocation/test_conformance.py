@@ -208,9 +208,9 @@ class _Lenient(_Broken):
         pass
 
 
-class _FavoursNew(_Broken):
+class _FavoursNew(_GreedyForTheFirst):
     def allocate(self, p_P: np.ndarray, total: int, low: int, high: int) -> np.ndarray:
-        return _GreedyForTheFirst.plan(self, p_P, total, low, high)  # type: ignore[arg-type]
+        return self.plan(p_P, total, low, high)
 
 
 @pytest.mark.parametrize(

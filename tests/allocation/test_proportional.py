@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coba_rl import InfeasibleBudgetError
@@ -17,7 +17,6 @@ WEIGHTS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(WEIGHTS, st.integers(0, 4), st.integers(0, 40), st.data())
 def test_sum_bounds_and_order(weights: list[float], low: int, width: int, data: st.DataObject) -> None:
     high = low + width
@@ -30,7 +29,6 @@ def test_sum_bounds_and_order(weights: list[float], low: int, width: int, data: 
     assert (np.diff(ascending) >= -1).all()  # a heavier prompt gets no less, up to the rounding
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from([0.0, 0.3, 1.0, 7.0]), min_size=1, max_size=10), st.data())
 def test_equal_weights_differ_by_at_most_one(weights: list[float], data: st.DataObject) -> None:
     weight_P = np.array(weights)
@@ -40,7 +38,6 @@ def test_equal_weights_differ_by_at_most_one(weights: list[float], data: st.Data
         assert np.ptp(budgets[weight_P == weight]) <= 1
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=12), st.integers(0, 500))
 def test_within_one_of_the_exact_share_when_no_bound_binds(weights: list[int], total: int) -> None:
     budgets = proportional(np.array(weights, dtype=float), total, 0, max(total, 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from random import Random
 
 import numpy as np
 import pytest
@@ -75,7 +76,7 @@ def value(of: Gains, budgets: np.ndarray, low: int) -> float:
     return float(sum(row[: budget - low].sum() for row, budget in zip(gain, budgets, strict=True)))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 @given(problems())
 def test_fast_equals_heap_ties_included(problem: tuple[Gains, int, int, int]) -> None:
     assert fast(*problem).tolist() == heap(*problem).tolist()
@@ -94,7 +95,46 @@ def test_fast_equals_heap_on_whole_batches(seed: int) -> None:
         assert fast(of, 300 * 16 + seed, 2, 128).tolist() == heap(of, 300 * 16 + seed, 2, 128).tolist()
 
 
-@settings(max_examples=150, deadline=None)
+class Wrapped(Gains):
+    """The gains of another batch, by a `count_above` that is off; counts the work it is asked for."""
+
+    def __init__(self, of: Gains, off_P: np.ndarray) -> None:
+        self.of, self.off_P = of, off_P
+        self.num_searches = self.num_gains = 0
+
+    @property
+    def size(self) -> int:
+        return self.of.size
+
+    def log_gain(self, budget: np.ndarray) -> np.ndarray:
+        self.num_gains += budget.size
+        return self.of.log_gain(budget)
+
+    def count_above(self, threshold: float, low: int, high: int) -> np.ndarray:
+        self.num_searches += 1
+        return np.clip(self.of.count_above(threshold, low, high) + self.off_P, low, high)
+
+
+@given(problems(), st.data())
+def test_fast_proves_its_result_instead_of_trusting_count_above(
+    problem: tuple[Gains, int, int, int], data: st.DataObject
+) -> None:
+    of, total, low, high = problem
+    off_P = np.array(data.draw(st.lists(st.integers(-9, 9), min_size=of.size, max_size=of.size)))
+    assert fast(Wrapped(of, off_P), total, low, high).tolist() == heap(of, total, low, high).tolist()
+
+
+@pytest.mark.parametrize("alpha", [1.1, 3.0, 9.5])
+@pytest.mark.parametrize("mean_budget", [4, 16, 60])
+def test_fast_looks_at_few_rollouts(alpha: float, mean_budget: int) -> None:
+    p_P = np.random.default_rng(0).beta(0.5, 0.9, size=2000)
+    of = Wrapped(coba_gains(p_P, alpha, 11.0 - alpha, 4.0), np.zeros(2000, dtype=np.int64))
+    budgets = fast(of, 2000 * mean_budget, 2, 128)
+    assert budgets.tolist() == heap(of.of, 2000 * mean_budget, 2, 128).tolist()
+    assert of.num_searches <= 20
+    assert of.num_gains <= 10 * 2000  # of 126 a prompt
+
+
 @given(problems(max_prompts=5, max_width=10), st.sampled_from(["fast", "heap"]))
 def test_greedy_reaches_the_value_of_dynamic_programming(
     problem: tuple[Gains, int, int, int], solver: str
@@ -104,7 +144,6 @@ def test_greedy_reaches_the_value_of_dynamic_programming(
     assert value(of, SOLVERS[solver](*problem), low) == pytest.approx(best, rel=1e-9, abs=1e-12)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_dynamic_programming_finds_the_brute_force_optimum(data: st.DataObject) -> None:
     num_prompts, width, low = (
@@ -130,7 +169,6 @@ def test_dynamic_programming_finds_the_brute_force_optimum(data: st.DataObject) 
     assert worth(found) == max(worth(extra) for extra in feasible)
 
 
-@settings(max_examples=150, deadline=None)
 @given(problems(max_prompts=6, max_width=12), st.sampled_from(sorted(SOLVERS)))
 def test_every_solver_spends_the_total_within_the_bounds(
     problem: tuple[Gains, int, int, int], solver: str
@@ -143,13 +181,12 @@ def test_every_solver_spends_the_total_within_the_bounds(
     assert ((low <= budgets) & (budgets <= high)).all()
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(RATES, min_size=1, max_size=4),
     st.integers(2, 4),
     SHAPES,
     TAUS,
-    st.sampled_from(sorted(SOLVERS)),
+    st.sampled_from(["fast", "heap"]),
     st.data(),
 )
 def test_equal_prompts_differ_by_at_most_one(
@@ -161,14 +198,13 @@ def test_equal_prompts_differ_by_at_most_one(
     assert np.ptp(budgets, axis=0).max() <= 1
 
 
-@settings(max_examples=200, deadline=None)
 @given(problems(), st.randoms(use_true_random=False))
 def test_permuting_the_batch_permutes_the_budgets_up_to_one(
-    problem: tuple[Gains, int, int, int], random: object
+    problem: tuple[Gains, int, int, int], random: Random
 ) -> None:
     of, total, low, high = problem
     order = list(range(of.size))
-    random.shuffle(order)  # type: ignore[attr-defined]
+    random.shuffle(order)
 
     class Permuted(Gains):
         size = of.size
@@ -182,7 +218,6 @@ def test_permuting_the_batch_permutes_the_budgets_up_to_one(
     assert np.abs(difference).max() <= 1
 
 
-@settings(max_examples=150, deadline=None)
 @given(problems(max_width=20))
 def test_one_rollout_more_goes_to_one_prompt_and_takes_from_none(
     problem: tuple[Gains, int, int, int],
@@ -196,7 +231,6 @@ def test_one_rollout_more_goes_to_one_prompt_and_takes_from_none(
         assert added.min() >= 0
 
 
-@settings(max_examples=150, deadline=None)
 @given(problems(max_width=20))
 def test_no_rollout_would_be_worth_more_elsewhere(problem: tuple[Gains, int, int, int]) -> None:
     of, _, low, high = problem

@@ -172,6 +172,7 @@ class DriftEstimator(PosteriorEstimator):
     The logit of each stored estimate is shifted by how the logit of the global success rate moved since that
     prompt's last visit: p_now = sigmoid(logit p_then + logit S_now − logit S_then). S is the mean over the
     last 8 steps, since one batch says little about the whole. A visit first moves the old counts, then adds.
+    A prompt never visited has p = S_now, or a/(a + b) before any step.
 
     Args:
         prior, decay: As for `PosteriorEstimator`.
@@ -204,7 +205,8 @@ class DriftEstimator(PosteriorEstimator):
 
     def estimate(self, prompt_ids: Sequence[PromptId]) -> np.ndarray:
         rows = self._table.rows(prompt_ids)
-        estimate = np.full(len(rows), self._a / (self._a + self._b))
+        unseen = _sigmoid(self._global_logit()) if self._recent.started else self._a / (self._a + self._b)
+        estimate = np.full(len(rows), unseen)
         estimate[rows >= 0] = self._moved_mean(rows[rows >= 0])
         return estimate
 
@@ -273,5 +275,5 @@ def _logit(p: np.ndarray) -> np.ndarray:
     return np.log(p) - np.log1p(-p)
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
+def _sigmoid(x: np.ndarray | float) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-x))

@@ -56,7 +56,9 @@ def saturation(budget: np.ndarray | int, p_P: np.ndarray, tau: float) -> np.ndar
     return -np.expm1(-(np.asarray(budget) / tau) * p_P * (1.0 - p_P))
 
 
-def coba_value(budget: np.ndarray | int, p_P: np.ndarray, alpha: float, beta: float, tau: float) -> np.ndarray:
+def coba_value(
+    budget: np.ndarray | int, p_P: np.ndarray, alpha: float, beta: float, tau: float
+) -> np.ndarray:
     """V(B, p) = (1 − e^{−(B/τ)·p(1−p)}) · BetaPDF(p; α, β) (Eq. 9).
 
     Example:

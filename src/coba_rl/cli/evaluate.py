@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from coba_rl.cli.tables import print_json, print_table
+from coba_rl.cli.tables import format_estimate, print_json, print_table
+from coba_rl.cli.tasks import load_problems
 from coba_rl.errors import ConfigError, DatasetError
+from coba_rl.evaluate import Evaluation, summarize
 from coba_rl.files import append_jsonl
+from coba_rl.sampling import sample_completions, score_completions
 from coba_rl.tasks.base import Problem
 
 
@@ -37,17 +39,10 @@ class EvaluateCommand:
         if not problems:
             raise DatasetError(f"task {self.task!r} has no problems to evaluate.")
         completions = self._sample(problems, self.max_new_tokens or task.max_completion_length)
-        scores_PK = np.array(
-            [
-                [task.score(text, problem.answer) or 0.0 for text in group]
-                for problem, group in zip(problems, completions, strict=True)
-            ]
-        )
+        scores_PK = score_completions(task, problems, completions)
         if self.output is not None:
             self._write(problems, completions, scores_PK)
-        from coba_rl.evaluate import evaluate_scores
-
-        self._print(evaluate_scores(scores_PK, seed=self.seed).as_dict())
+        self._print(summarize(scores_PK, seed=self.seed))
         return 0
 
     def _check(self) -> None:
@@ -67,8 +62,6 @@ class EvaluateCommand:
         from rich.console import Console
         from rich.progress import Progress
         from transformers import AutoModelForCausalLM, AutoTokenizer
-
-        from coba_rl.evaluate import sample_completions
 
         try:
             tokenizer = AutoTokenizer.from_pretrained(self.model, padding_side="left")
@@ -101,35 +94,12 @@ class EvaluateCommand:
             ],
         )
 
-    def _print(self, result: dict[str, Any]) -> None:
+    def _print(self, result: Evaluation) -> None:
         if self.json:
-            print_json({"model": self.model, "task": self.task, **result})
+            print_json({"model": self.model, "task": self.task, **result.as_dict()})
             return
-        rows = [[f"avg@{self.num_samples}", _with_interval(result["avg"])]]
-        rows += [[f"pass@{k}", _with_interval(value)] for k, value in result["pass_at_k"].items()]
+        rows = [[f"avg@{result.num_samples}", format_estimate(result.avg.as_dict())]]
+        rows += [[f"pass@{k}", format_estimate(value.as_dict())] for k, value in result.pass_at.items()]
         print_table(
-            f"{self.model} on {self.task}, {result['num_problems']} problems", ["", "95 % interval"], rows
+            f"{self.model} on {self.task}, {result.num_prompts} problems", ["", "95 % interval"], rows
         )
-
-
-def _with_interval(value: dict[str, float]) -> str:
-    return f"{value['value']:.3f}  [{value['low']:.3f}, {value['high']:.3f}]"
-
-
-def load_problems(name: str) -> tuple[Any, list[Problem]]:
-    """The task that judges, and its problems, by the name given on the command line.
-
-    Raises:
-        DatasetError: No such benchmark or file, or a file that cannot be used.
-    """
-    from coba_rl.tasks.math import BENCHMARKS, MathTask, load_benchmark
-    from coba_rl.tasks.prefix_scan import PrefixScan
-
-    if name == "prefix-scan":
-        task = PrefixScan()
-        return task, task.heldout_problems()
-    benchmark, _, file = name.partition("=")
-    if benchmark in BENCHMARKS:
-        return MathTask(dataset=None), load_benchmark(benchmark, path=file or None)
-    math_task = MathTask(dataset=name)
-    return math_task, math_task.train_problems()

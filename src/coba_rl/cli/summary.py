@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from coba_rl.cli.tables import print_json, print_table
+from coba_rl.cli.tables import format_estimate, print_json, print_table
 
 BINS = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1.0)
 """Edges of the pass-rate bins in which rollouts are counted."""
@@ -54,7 +54,7 @@ def print_summary(summary: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(summary)
         return
-    rows = [[name, _estimate(summary["heldout"][name])] for name in ("before", "after", "gain")]
+    rows = [[name, format_estimate(summary["heldout"][name])] for name in ("before", "after", "gain")]
     problems = summary["heldout"]["num_problems"]
     title = (
         f"Held-out accuracy, avg@{summary['heldout']['num_samples']} over {problems} problems (95 % interval)"
@@ -84,9 +84,3 @@ def print_summary(summary: dict[str, Any], as_json: bool) -> None:
         ["pass rate", "prompts", "rollouts", "mean budget", "success"],
         went,
     )
-
-
-def _estimate(value: dict[str, float] | None) -> str:
-    if value is None:
-        return "not measured"
-    return f"{value['value']:.3f}  [{value['low']:.3f}, {value['high']:.3f}]"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 
@@ -16,9 +18,21 @@ def print_json(value: Any) -> None:
 
 def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     """Print a table: first column left, the others right."""
-    table = Table(title=title, title_justify="left")
+    table = Table()
     for i, column in enumerate(columns):
         table.add_column(column, justify="left" if i == 0 else "right")
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    console = Console()
+    console.print(f"\n[bold]{escape(title)}[/bold]")
+    console.print(table)
+
+
+def format_estimate(estimate: dict[str, float | None] | None) -> str:
+    """A value with its interval, as the tables show it."""
+    if estimate is None:
+        return "not measured"
+    value, low, high = (
+        math.nan if estimate[key] is None else estimate[key] for key in ("value", "low", "high")
+    )
+    return f"{value:.3f}  [{low:.3f}, {high:.3f}]"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from coba_rl.cli.config import RunConfig, TaskConfig
 from coba_rl.errors import ConfigError
-from coba_rl.tasks.base import Task
+from coba_rl.tasks.base import Problem, Task
 
 
 def make_task(config: TaskConfig) -> Task:
@@ -15,7 +17,45 @@ def make_task(config: TaskConfig) -> Task:
         return PrefixScan(regime=config.regime)
     from coba_rl.tasks.math import MathTask
 
-    return MathTask(dataset=config.dataset, heldout=config.heldout)
+    if config.dataset is None:
+        raise ConfigError("task.name='math' needs task.dataset: a file or hub name.")
+    return MathTask(data=config.dataset)
+
+
+def heldout_problems(config: TaskConfig, task: Task) -> list[Problem]:
+    """Problems that the run is measured on and never trained on; may be empty."""
+    if config.heldout is None:
+        return task.heldout_problems()
+    return load_problems(config.heldout)[1]
+
+
+def load_problems(name: str) -> tuple[Task, list[Problem]]:
+    """The task that judges, and the problems, by the name given on the command line.
+
+    Args:
+        name: `prefix-scan`, a benchmark, `BENCHMARK=FILE` for a local copy of one, or a data file.
+
+    Raises:
+        DatasetError: No such benchmark or file, or a file that cannot be used.
+    """
+    if name == "prefix-scan":
+        from coba_rl.tasks.prefix_scan import PrefixScan
+
+        task = PrefixScan()
+        return task, task.heldout_problems()
+    from coba_rl.tasks.math import BENCHMARKS, MathTask, load_benchmark
+
+    benchmark, _, file = name.partition("=")
+    if benchmark in BENCHMARKS:
+        return MathTask(), load_benchmark(benchmark, path=file or None)
+    math_task = MathTask(data=name)
+    return math_task, math_task.train_problems()
+
+
+def without(problems: Sequence[Problem], heldout: Sequence[Problem]) -> list[Problem]:
+    """The problems that are not among the held-out ones."""
+    ids = {problem.prompt_id for problem in heldout}
+    return [problem for problem in problems if problem.prompt_id not in ids]
 
 
 def policy_source(config: RunConfig) -> str:

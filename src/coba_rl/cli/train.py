@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from coba_rl.cli.run_folder import RunFolder
 from coba_rl.cli.summary import print_summary, where_rollouts_went
 from coba_rl.cli.tables import print_json
 from coba_rl.errors import ConfigError
+from coba_rl.evaluate import mean_estimate, paired_difference
 from coba_rl.files import read_jsonl, write_json
 
 
@@ -132,8 +133,6 @@ def summarise(
         after_P: The same after training.
         seconds: Training time of this process.
     """
-    from coba_rl.evaluate import mean_with_interval, paired_difference
-
     allocations = list(read_jsonl(folder.allocations_file))
     metrics = list(read_jsonl(folder.metrics_file))
     dead = [record["coba/dead_groups"] for record in metrics if record.get("coba/dead_groups") is not None]
@@ -146,9 +145,9 @@ def summarise(
     }
     if before_P and after_P:
         heldout |= {
-            "before": asdict(mean_with_interval(before_P)),
-            "after": asdict(mean_with_interval(after_P)),
-            "gain": asdict(paired_difference(after_P, before_P)),
+            "before": mean_estimate(before_P).as_dict(),
+            "after": mean_estimate(after_P).as_dict(),
+            "gain": paired_difference(after_P, before_P).as_dict(),
         }
     budgets = [record["budget"] for record in allocations]
     return {

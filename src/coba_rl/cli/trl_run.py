@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from datasets import Dataset
-from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback, set_seed
+from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback, set_seed
+from transformers.utils import logging as transformers_logging
 
 from coba_rl.cli.config import RunConfig
 from coba_rl.cli.progress import TrainingProgress
 from coba_rl.cli.run_folder import RunFolder
-from coba_rl.cli.tasks import make_task, policy_source
+from coba_rl.cli.tasks import heldout_problems, make_task, policy_source, without
 from coba_rl.errors import ConfigError, DatasetError, suggestion
-from coba_rl.evaluate import sample_completions
 from coba_rl.hosts.trl import CobaGRPOConfig, CobaGRPOTrainer
+from coba_rl.sampling import sample_completions, score_completions
 from coba_rl.tasks.base import Problem, Task
 
 
@@ -32,10 +34,12 @@ class TrlRun:
 
     def __init__(self, config: RunConfig, folder: RunFolder) -> None:
         self._config, self._folder = config, folder
+        _be_quiet()
         self._task = make_task(config.task)
+        self._heldout = heldout_problems(config.task, self._task)
         source = policy_source(config)
         try:
-            self._tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left")
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(source, padding_side="left")
             self._model = AutoModelForCausalLM.from_pretrained(source, dtype=_dtype())
         except (OSError, ValueError) as error:
             raise ConfigError(f"policy.model={source!r} cannot be loaded: {error}") from None
@@ -44,7 +48,7 @@ class TrlRun:
 
     def measure_heldout(self) -> list[float] | None:
         """Accuracy of each held-out problem: the mean score of its completions; None without such problems."""
-        problems = self._task.heldout_problems()
+        problems = self._heldout
         if not problems:
             return None
         settings = self._config.evaluation
@@ -59,9 +63,8 @@ class TrlRun:
             batch_size=settings.batch_size,
             seed=self._config.training.seed,
         )
-        return [
-            accuracy(self._task, problem, group) for problem, group in zip(problems, completions, strict=True)
-        ]
+        # A completion that cannot be judged is no success of the policy's.
+        return np.nan_to_num(score_completions(self._task, problems, completions)).mean(axis=1).tolist()
 
     def train(self, done: int) -> None:
         """Train to the last step, from the newest complete checkpoint if there is one.
@@ -92,6 +95,7 @@ class TrlRun:
             processing_class=self._tokenizer,
             callbacks=[_RunCallback(self._folder, progress, self._config.training.updates_per_step)],
         )
+        trainer.remove_callback(PrinterCallback)  # the progress bar shows what matters
         updates = self._config.training.updates_per_step
 
         def log(records: list[dict[str, Any]]) -> None:
@@ -102,7 +106,7 @@ class TrlRun:
         return trainer
 
     def _dataset(self) -> Dataset:
-        problems = self._task.train_problems()
+        problems = without(self._task.train_problems(), self._heldout)
         longest = self._config.training.max_prompt_length
         if longest is not None:
             problems = [problem for problem in problems if self._num_tokens(problem) <= longest]
@@ -167,6 +171,7 @@ class TrlRun:
             "logging_steps": 1,
             "report_to": "none",
             "disable_tqdm": True,
+            "gradient_checkpointing": torch.cuda.is_available(),
             "bf16": torch.cuda.is_available(),
             "use_cpu": not torch.cuda.is_available(),
         }
@@ -201,17 +206,18 @@ class _RunCallback(TrainerCallback):
             self._folder.mark_complete(checkpoint, state.global_step // self._updates)
 
 
-def accuracy(task: Task, problem: Problem, completions: list[str]) -> float:
-    """Mean score of a problem's completions; one that cannot be judged counts as wrong."""
-    return float(np.mean([task.score(completion, problem.answer) or 0.0 for completion in completions]))
-
-
 def _make_reward(task: Task) -> Any:
     def correct(completions: list[Any], answer: list[str], **_: Any) -> list[float | None]:
         texts = [c if isinstance(c, str) else c[-1]["content"] for c in completions]
         return [task.score(text, truth) for text, truth in zip(texts, answer, strict=True)]
 
     return correct
+
+
+def _be_quiet() -> None:
+    """Leave the terminal to the run's own progress bar and messages."""
+    transformers_logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"(transformers|trl|torch|accelerate)\.")
 
 
 def _dtype() -> torch.dtype:

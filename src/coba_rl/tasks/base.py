@@ -6,7 +6,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 Prompt = str | list[dict[str, Any]]
 """Plain text, or a list of chat messages with `role` and `content`."""
@@ -47,10 +47,10 @@ class Problem:
 class Task(ABC):
     """Problems with a verifier. Subclasses are frozen dataclasses whose fields are their options."""
 
-    name: str
-    max_prompt_length: int
+    name: ClassVar[str]
+    max_prompt_length: ClassVar[int]
     """Tokens."""
-    max_completion_length: int
+    max_completion_length: ClassVar[int]
     """Tokens, end-of-sequence included."""
 
     @abstractmethod

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from coba_rl.errors import DatasetError
 from coba_rl.tasks.base import Problem, Prompt, content_id
-from coba_rl.tasks.math_rows import DatasetError, is_hub_name, read_rows
+from coba_rl.tasks.math_rows import is_hub_name, read_rows
 from coba_rl.tasks.math_verifier import last_boxed
 
 logger = logging.getLogger(__name__)
@@ -23,7 +24,8 @@ logger = logging.getLogger(__name__)
 BOXED_INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 """Added to a bare problem, so that the model knows where the verifier looks."""
 
-_MAX_BARE_SOLUTION = 256
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
+"""A word of prose; a LaTeX command is none."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,9 @@ def load_problems(
     return loaded
 
 
-def problems_from_rows(rows: Iterable[dict[str, Any]], layout: Layout, *, source: str, name: str = "") -> Loaded:
+def problems_from_rows(
+    rows: Iterable[dict[str, Any]], layout: Layout, *, source: str, name: str = ""
+) -> Loaded:
     """Turn rows into unique problems.
 
     Args:
@@ -125,7 +129,10 @@ def problems_from_rows(rows: Iterable[dict[str, Any]], layout: Layout, *, source
         answers.setdefault(ids[key], Counter())[answer] += 1
     _refuse_empty(source, num_rows, num_unanswered, layout)
     return Loaded(
-        [Problem(i, prompt, _commonest(answers[i]), data_source) for i, (prompt, data_source) in first.items()],
+        [
+            Problem(i, prompt, _commonest(answers[i]), data_source)
+            for i, (prompt, data_source) in first.items()
+        ],
         num_rows=num_rows,
         num_duplicates=num_rows - num_unanswered - len(first),
         num_conflicts=sum(len(counts) > 1 for counts in answers.values()),
@@ -135,7 +142,9 @@ def problems_from_rows(rows: Iterable[dict[str, Any]], layout: Layout, *, source
 
 def _refuse_empty(source: str, num_rows: int, num_unanswered: int, layout: Layout) -> None:
     if num_rows == 0:
-        raise DatasetError(f"{source!r} has no rows: expected at least one problem; check the file or the split.")
+        raise DatasetError(
+            f"{source!r} has no rows: expected at least one problem; check the file or the split."
+        )
     if num_rows == num_unanswered:
         raise DatasetError(
             f"{source!r} has no answers in {num_rows} rows: expected one of the columns {list(layout.answers)} "
@@ -176,10 +185,9 @@ def _answer(row: dict[str, Any], layout: Layout) -> str:
         if isinstance(value, dict):
             value = value.get("ground_truth")
         if column == "solution" and isinstance(value, str):
-            # A worked solution is no answer: take its box, or the whole of it only where it is as short as one.
+            # A worked solution is no answer: take its box, or the whole of it only where it holds no prose.
             box = last_boxed(value)
-            is_bare = len(value) <= _MAX_BARE_SOLUTION and "\n" not in value.strip()
-            value = box[1] if box else (value if is_bare else None)
+            value = box[1] if box else (None if _WORD.search(value) else value)
         text = _as_text(value)
         if text:
             return text
@@ -190,4 +198,4 @@ def _as_text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(text for text in map(_as_text, value) if text)
     # Some files store whole numbers as floats ("27.0"), which would read as approximate.
-    return "" if value is None else re.sub(r"^(-?[0-9]+)\.0+$", r"\1", str(value).strip())
+    return "" if value is None or value != value else re.sub(r"^(-?[0-9]+)\.0+$", r"\1", str(value).strip())

@@ -8,15 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from coba_rl.errors import DatasetError
+
 EXTENSIONS = (".parquet", ".jsonl", ".json")
 """Local files that can be read."""
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _BATCH_ROWS = 8192
-
-
-class DatasetError(ValueError):
-    """A data set that cannot be used; the message says what was given, what was expected and what to do."""
 
 
 def is_hub_name(source: str | Path) -> bool:
@@ -27,11 +25,18 @@ def is_hub_name(source: str | Path) -> bool:
         (True, False, False)
     """
     path = Path(source).expanduser()
-    return not path.exists() and path.suffix.lower() not in EXTENSIONS and bool(_HUB_ID.fullmatch(str(source)))
+    return (
+        not path.exists() and path.suffix.lower() not in EXTENSIONS and bool(_HUB_ID.fullmatch(str(source)))
+    )
 
 
 def read_rows(
-    source: str | Path, wanted: set[str], required: tuple[str, ...], *, split: str = "train", config: str | None = None
+    source: str | Path,
+    wanted: set[str],
+    required: tuple[str, ...],
+    *,
+    split: str = "train",
+    config: str | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a data set, one dictionary a row.
 
@@ -100,9 +105,13 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
     try:
         rows = json.loads(path.read_text(encoding="utf-8-sig") or "[]")
     except (ValueError, RecursionError) as error:
-        raise DatasetError(f"{str(path)!r} is no JSON ({_first_line(error)}): expected a list of objects.") from error
+        raise DatasetError(
+            f"{str(path)!r} is no JSON ({_first_line(error)}): expected a list of objects."
+        ) from error
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise DatasetError(f"{str(path)!r} holds {type(rows).__name__}: expected a list of objects, one a problem.")
+        raise DatasetError(
+            f"{str(path)!r} holds {type(rows).__name__}: expected a list of objects, one a problem."
+        )
     yield from rows
 
 
@@ -110,7 +119,9 @@ def _json_object(line: str, where: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DatasetError(f"{where} is no JSON ({_first_line(error)}): expected one object a line.") from error
+        raise DatasetError(
+            f"{where} is no JSON ({_first_line(error)}): expected one object a line."
+        ) from error
     if not isinstance(row, dict):
         raise DatasetError(f"{where} holds {type(row).__name__}: expected one object a line.")
     return row

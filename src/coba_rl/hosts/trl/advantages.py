@@ -131,7 +131,7 @@ def _normalize_then_sum(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     padded = groups.pad(rewards_RF)
     mean = torch.nanmean(padded, dim=1, keepdim=True)
-    std = _group_std(padded, groups.single_P[:, None], keepdim=True)
+    std = _group_std(padded, groups.single_P).unsqueeze(1)
     alike_PF, _ = _alike(padded, padded.abs())
     centred = (padded - mean).masked_fill(alike_PF.unsqueeze(1) & ~torch.isnan(padded), 0.0)
     rewards_R = (groups.unpad(centred / (std + _STD_FLOOR)) * weights_F.unsqueeze(0)).nansum(dim=1)
@@ -159,10 +159,10 @@ def _alike(padded: torch.Tensor, size: torch.Tensor) -> tuple[torch.Tensor, torc
     return highest - lowest <= tolerance, (~missing).sum(dim=1)
 
 
-def _group_std(padded: torch.Tensor, single: torch.Tensor, *, keepdim: bool = False) -> torch.Tensor:
-    """Bessel-corrected standard deviation of each group; 0 for a group of one."""
-    std = nanstd(padded, dim=1, keepdim=keepdim)
-    return std.masked_fill(single[:, None] if keepdim else single, 0.0)
+def _group_std(padded: torch.Tensor, single_P: torch.Tensor) -> torch.Tensor:
+    """(P, …) Bessel-corrected standard deviation of each group; 0 for a group of one."""
+    std = nanstd(padded, dim=1)
+    return std.masked_fill(single_P.view(-1, *[1] * (std.dim() - 1)), 0.0)
 
 
 def _batch_std(rewards_R: torch.Tensor) -> torch.Tensor:

@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from datasets import Dataset
+
 from coba_rl.errors import ConfigError
 from coba_rl.tasks.base import content_id
 
@@ -40,6 +42,23 @@ def prompt_id(row: Mapping[str, Any], id_column: str, *, whole_row: bool = False
     if any(row.get(column) is not None for column in IMAGE_COLUMNS):
         return content_id(_plain({column: row.get(column) for column in ("prompt", *IMAGE_COLUMNS)}))
     return content_id(row["prompt"])
+
+
+def dataset_ids(data: Any, id_column: str, *, whole_row: bool = False) -> list[str | int] | None:
+    """The distinct prompt ids of a data set; None where they cannot be read from one column of text.
+
+    Example:
+        >>> dataset_ids(Dataset.from_dict({"prompt": ["a", "b", "a"], "prompt_id": [7, 8, 7]}), "prompt_id")
+        [7, 8]
+    """
+    if not isinstance(data, Dataset):
+        return None
+    column = id_column
+    if id_column not in data.column_names:
+        if whole_row or "prompt" not in data.column_names or {*IMAGE_COLUMNS} & {*data.column_names}:
+            return None
+        column = "prompt"
+    return list(dict.fromkeys(prompt_id({column: value}, id_column) for value in data[column]))
 
 
 def _check_id(given: Any, id_column: str) -> str | int:

@@ -1,4 +1,4 @@
-"""Run verl's own trainer on a CPU: platform, FSDP engine and rollout, through verl's registries.
+"""Run verl's own trainer on a CPU: platform, FSDP engine, rollout and agent loop, through verl's registries.
 
 For trying a configuration and for tests: everything of `python -m verl.trainer.main_ppo` is real (Ray,
 TransferQueue, agent loop, reward loop, FSDP2, checkpoints), only the device and the generator are small. Load it by
@@ -15,31 +15,40 @@ and take the settings a CPU needs from the configuration shipped here:
 from __future__ import annotations
 
 import importlib
+import os
+import warnings
+
+ROLLOUT_NAME = "coba_cpu"
+"""The value of `actor_rollout_ref.rollout.name`."""
 
 
 def register() -> None:
-    """Add the CPU platform, engine and rollout to verl's registries; harmless when repeated.
+    """Add the CPU platform, engine, rollout and agent loop to verl's registries; harmless when repeated.
 
-    The order matters: verl's modules ask for the platform while they are being imported.
+    A module that verl loads itself and that imports verl's trainer must call this before it does: verl asks for
+    the platform while its modules are being imported.
     """
-    importlib.import_module("coba_rl.hosts.verl.cpu.platform")
-
-    from coba_rl.hosts.verl.cpu.process_group import use_gloo
-
-    use_gloo()
-    importlib.import_module("coba_rl.hosts.verl.cpu.engine")
+    # One thread a TransferQueue client: it would ask for eight, and warn at every call of having fewer cores.
+    os.environ.setdefault("TQ_NUM_THREADS", "1")
+    # First verl alone: it loads external modules, which may come back here while this package is half imported.
+    importlib.import_module("verl")
+    importlib.import_module(f"{__name__}.platform")
+    importlib.import_module(f"{__name__}.process_group").use_gloo()
+    with warnings.catch_warnings():
+        # verl warns of every other engine that is not installed.
+        warnings.simplefilter("ignore")
+        importlib.import_module(f"{__name__}.engine")
+        importlib.import_module(f"{__name__}.agent_loop")
 
     from verl.workers.rollout import base, replica
 
-    # Loaded when a worker asks for it: the rollout pulls in the server, which most processes never run.
-    base._ROLLOUT_REGISTRY["coba_cpu", "async"] = "coba_rl.hosts.verl.cpu.rollout.ServerAdapter"
-    replica.RolloutReplicaRegistry.register("coba_cpu", _load_replica)
+    # Loaded when a worker asks for it: most processes never generate.
+    base._ROLLOUT_REGISTRY[ROLLOUT_NAME, "async"] = f"{__name__}.rollout.ServerAdapter"
+    replica.RolloutReplicaRegistry.register(ROLLOUT_NAME, _load_replica)
 
 
 def _load_replica() -> type:
-    from coba_rl.hosts.verl.cpu.rollout import CPUReplica
-
-    return CPUReplica
+    return importlib.import_module(f"{__name__}.rollout").CPUReplica
 
 
 register()

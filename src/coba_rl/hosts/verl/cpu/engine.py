@@ -1,4 +1,4 @@
-"""verl's FSDP engines, registered for the CPU."""
+"""verl's FSDP engine, registered for the CPU."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import dataclasses
 from typing import Any
 
 from verl.workers.engine.base import EngineRegistry
-from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 
-class CPUEngineMixin:
-    """What differs from a GPU: FSDP2 only, no packed sequences, nothing to offload to."""
+@EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
+class CPUEngine(FSDPEngineWithLMHead):
+    """Policy and reference model: FSDP2 only, no packed sequences, nothing to offload to."""
 
     def __init__(
         self, model_config: Any, engine_config: Any, optimizer_config: Any, checkpoint_config: Any
@@ -18,7 +19,7 @@ class CPUEngineMixin:
         if engine_config.strategy != "fsdp2":
             raise ValueError(
                 f"the engine's strategy is {engine_config.strategy!r}; on the CPU only 'fsdp2' works: "
-                "set actor_rollout_ref.actor.strategy=fsdp2 (and ref, critic likewise)"
+                "set actor_rollout_ref.actor.strategy=fsdp2 (the reference model follows it)"
             )
         if model_config.use_remove_padding:
             raise ValueError(
@@ -35,13 +36,3 @@ class CPUEngineMixin:
             return super()._build_fsdp_module(module)
         finally:
             self.engine_config = config
-
-
-@EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
-class CPUEngineWithLMHead(CPUEngineMixin, FSDPEngineWithLMHead):
-    """Policy and reference model."""
-
-
-@EngineRegistry.register(model_type="value_model", backend=["fsdp", "fsdp2"], device="cpu")
-class CPUEngineWithValueHead(CPUEngineMixin, FSDPEngineWithValueHead):
-    """Critic."""

@@ -8,13 +8,13 @@ from typing import Any
 
 import ray
 import torch
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica
+from verl.workers.rollout.utils import ensure_async_iterator
 
+from coba_rl.hosts.verl.cpu import ROLLOUT_NAME
 from coba_rl.hosts.verl.cpu.server import GenerationServer
-
-ROLLOUT_NAME = "coba_cpu"
-"""The value of `actor_rollout_ref.rollout.name`."""
 
 
 def server_name(replica_rank: int, suffix: str = "") -> str:
@@ -40,18 +40,13 @@ class CPUReplica(RolloutReplica):
         role = "_reward" if self.is_reward_model else "_teacher" if self.is_teacher_model else ""
         name = server_name(self.replica_rank, role + self.name_suffix)
         node_id = await self.workers[0].__ray_call__.remote(lambda _: ray.get_runtime_context().get_node_id())
-        server = (
-            ray.remote(GenerationServer)
-            .options(
-                name=name,
-                num_cpus=0,
-                max_concurrency=self.max_concurrency,
-                scheduling_strategy=ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-                    node_id, soft=False
-                ),
-            )
-            .remote(self.config, self.model_config, self.replica_rank)
+        server: Any = ray.remote(GenerationServer).options(
+            name=name,
+            num_cpus=0,
+            max_concurrency=self.max_concurrency,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
         )
+        server = server.remote(self.config, self.model_config, self.replica_rank)
         await server.stats.remote()  # Fails here, with its own message, when the model cannot be built.
         self.servers = [server]
         self._server_handle, self._server_address = server, name
@@ -93,10 +88,7 @@ class ServerAdapter(BaseRollout):
         if wire_format != "named_tensors":
             raise ValueError(f"wire_format is {wire_format!r}; the CPU rollout takes only 'named_tensors'")
         # Gathered before anything is sent: a rank that fails half-way would leave the others waiting.
-        if hasattr(weights, "__aiter__"):
-            tensors = {name: tensor.detach() async for name, tensor in weights}
-        else:
-            tensors = {name: tensor.detach() for name, tensor in weights}
+        tensors = {name: tensor.detach() async for name, tensor in ensure_async_iterator(weights)}
         await self.server.update_weights.remote(tensors, global_steps)
 
     async def resume(self, tags: list[str]) -> None:

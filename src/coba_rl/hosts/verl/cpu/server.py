@@ -58,7 +58,7 @@ class GenerationServer:
         self._batcher: asyncio.Task | None = None
         self._stats = {"batches": 0, "requests": 0, "tokens": 0, "seconds": 0.0}
 
-    def _build_model(self) -> torch.nn.Module:
+    def _build_model(self) -> Any:
         from transformers import AutoModelForCausalLM
 
         dtype = PrecisionType.to_dtype(self.config.dtype)
@@ -115,6 +115,12 @@ class GenerationServer:
     def _parse(self, prompt_ids: list[int], options: dict[str, Any]) -> tuple[bool, GenerationRequest]:
         """Read verl's sampling parameters; every key must be understood."""
         prompt = tuple(int(token) for token in prompt_ids)
+        room = (self.config.max_model_len or self.model.config.max_position_embeddings) - len(prompt)
+        if room < 1:
+            raise ValueError(
+                f"a prompt of {len(prompt)} tokens leaves no room in a context of {room + len(prompt)}; "
+                "lower data.max_prompt_length or use a model with a longer context"
+            )
         lengths = self.config.prompt_length, self.config.response_length
         default = min(lengths[1], sum(lengths) - len(prompt))
         max_tokens = options.pop("max_tokens", options.pop("max_new_tokens", default))
@@ -127,7 +133,7 @@ class GenerationServer:
             raise ValueError(f"repetition_penalty is {penalty!r}; the CPU rollout supports only 1.0")
         seed = options.pop("seed", None)
         params = SamplingParams(
-            max_tokens=max(1, max_tokens),
+            max_tokens=max(1, min(max_tokens, room)),
             temperature=options.pop("temperature", 1.0),
             top_k=options.pop("top_k", -1),
             top_p=options.pop("top_p", 1.0),

@@ -1,0 +1,291 @@
+"""`GRPOTrainer` in which every prompt gets the number of rollouts that the allocator gives it."""
+
+from __future__ import annotations
+
+import copy
+import os
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from accelerate.utils import broadcast_object_list, gather_object
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from trl import GRPOTrainer
+from trl.trainer.utils import RepeatSampler
+
+from coba_rl.allocation import Allocation
+from coba_rl.errors import CobaError, ConfigError
+from coba_rl.hosts.trl.advantages import Advantages, group_advantages
+from coba_rl.hosts.trl.config import CobaGRPOConfig
+from coba_rl.hosts.trl.memory import AllocatorMemory, inside_generation_window
+from coba_rl.hosts.trl.prompts import dataset_ids, prompt_id
+from coba_rl.hosts.trl.records import allocation_records
+from coba_rl.hosts.trl.sampler import EpochRepeatSampler
+from coba_rl.hosts.trl.success import check_graded, success_index
+
+
+class CobaGRPOTrainer(GRPOTrainer):
+    """`GRPOTrainer` that shares out each generation batch's rollouts by what its prompts can still teach.
+
+    Before each training generation the M = N / num_generations prompts of the batch get budgets that sum to N, the
+    batch is rebuilt with that many copies of each prompt, and afterwards advantages are computed within each
+    prompt's own group and the outcomes are fed back. Every process keeps its number of rows. Evaluation is that of
+    `GRPOTrainer`. With `strategy="uniform"` training is that of `GRPOTrainer` to the last bit, except that a group
+    whose rewards differ by rounding alone gets advantage 0 (`advantages.ALIKE_ULPS`), where `GRPOTrainer` scales the
+    rounding up to a signal.
+
+    ```python
+    from datasets import load_dataset
+    from coba_rl.hosts.trl import CobaGRPOConfig, CobaGRPOTrainer
+    from trl.rewards import accuracy_reward
+
+    trainer = CobaGRPOTrainer(
+        model="Qwen/Qwen2.5-0.5B-Instruct",
+        reward_funcs=accuracy_reward,
+        train_dataset=load_dataset("trl-lib/DeepMath-103K", split="train"),
+        args=CobaGRPOConfig(
+            output_dir="run", num_generations=16, min_budget=2, max_budget=128,
+            per_device_train_batch_size=16, gradient_accumulation_steps=16,
+        ),
+    )
+    trainer.train()
+    ```
+
+    Logged metrics, beside those of `GRPOTrainer` (`reward` and `frac_reward_zero_std` there are means over
+    rollouts, so prompts with large budgets weigh more):
+
+    | name | meaning |
+    |---|---|
+    | `coba/budget_min`, `_mean`, `_max` | rollouts of a prompt |
+    | `coba/share_at_min`, `coba/share_at_max` | share of prompts at `min_budget`, `max_budget` |
+    | `coba/effective_prompts` | (Σ B)² / Σ B²: over how many prompts the rollouts are spread |
+    | `coba/unseen_prompts` | prompts of the batch without a history |
+    | `coba/expected_dead_groups` | expected share of groups whose rollouts all score alike |
+    | `coba/failure_rate` | smoothed failure rate F̄ |
+    | `coba/alpha`, `coba/beta`, `coba/tau` | shape of the value function (strategies that have one) |
+    | `coba/success_per_prompt` | mean over prompts of the batch's pass rate: compare strategies by this |
+    | `coba/success_per_rollout` | mean over rollouts |
+    | `coba/dead_groups`, `_all_right`, `_all_wrong` | share of groups whose rollouts all scored alike |
+    | `coba/unjudged_rollouts` | rollouts without a success value |
+
+    Save checkpoints at multiples of the generation window (steps_per_generation × num_iterations /
+    gradient_accumulation_steps steps): `GRPOTrainer` drops a half-used generation at resume.
+
+    Args:
+        model, reward_funcs, *args, **kwargs: As for `GRPOTrainer`.
+        args: The configuration; None: the defaults of `CobaGRPOConfig`.
+
+    Attributes:
+        allocator: The `BudgetAllocator`.
+        last_allocation: `Allocation` of the last training generation, the same in every process; None before it.
+        allocation_log: Called in the main process after each training generation with one record a prompt:
+            `step` (the optimizer step that uses it first), `prompt_id`, `pass_rate` (estimate before, None if
+            unknown), `budget`, `successes`, `attempts`.
+
+    Raises:
+        ConfigError: `args` is no `CobaGRPOConfig`, or `success_reward` names no reward function.
+    """
+
+    args: CobaGRPOConfig
+    _tag_names = [*GRPOTrainer._tag_names, "coba-rl"]  # noqa: RUF012
+
+    def __init__(
+        self,
+        model: Any,
+        reward_funcs: Any = None,
+        args: CobaGRPOConfig | None = None,
+        *positional: Any,
+        **keywords: Any,
+    ) -> None:
+        if args is None:
+            name = model if isinstance(model, str) else getattr(model.config, "_name_or_path", "")
+            args = CobaGRPOConfig(f"{name.split('/')[-1] or 'model'}-GRPO")
+        if not isinstance(args, CobaGRPOConfig):
+            raise ConfigError(
+                f"args is a {type(args).__name__}: expected a CobaGRPOConfig, which takes the same arguments."
+            )
+        self.allocator = args.make_allocator()
+        self._memory = AllocatorMemory(self.allocator)
+        self.last_allocation: Allocation | None = None
+        self.allocation_log: Callable[[list[dict[str, Any]]], None] | None = None
+        self._generating = False
+        self._rewards_RF: torch.Tensor | None = (
+            None  # of all processes, while a training generation is under way
+        )
+        self._train_sampler: EpochRepeatSampler | None = None
+        self._warned_of_one_id = False
+        super().__init__(model, reward_funcs, args, *positional, **keywords)
+        self._success_index = success_index(args.success_reward, self.reward_func_names)
+
+    @property
+    def _mean_budget(self) -> int:
+        return int(self.args.num_generations or 0)
+
+    # --- Data ---
+
+    def _get_train_sampler(self, dataset: Any = None) -> Any:
+        sampler = super()._get_train_sampler(dataset)
+        if type(sampler) is not RepeatSampler:
+            return sampler
+        self._train_sampler = EpochRepeatSampler.like(sampler)
+        return self._train_sampler
+
+    def _set_signature_columns_if_needed(self) -> None:
+        super()._set_signature_columns_if_needed()
+        columns = self._signature_columns  # those that remove_unused_columns keeps
+        if columns is not None and self.args.prompt_id_column not in columns:
+            columns.append(self.args.prompt_id_column)
+
+    def _id_is_whole_row(self) -> bool:
+        return getattr(self, "environment_factories", None) is not None
+
+    def _prompt_ids(self, rows: list[dict[str, Any]]) -> list[str | int]:
+        column, whole_row = self.args.prompt_id_column, self._id_is_whole_row()
+        ids = [prompt_id(row, column, whole_row=whole_row) for row in rows]
+        if len(ids) > 1 and len(set(ids)) == 1 and not self._warned_of_one_id:
+            self._warned_of_one_id = True
+            self._warn(
+                f"All {len(ids)} prompts of the generation batch have the id {ids[0]!r}, so they share one history "
+                f"and get equal budgets. Give the data a {column!r} column that tells them apart."
+            )
+        return ids
+
+    # --- One generation ---
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        model: Any = self.model
+        if not model.training:
+            return super()._generate_and_score_completions(inputs)
+        allocation, rows = self._allocate(inputs)
+        self._generating = True
+        try:
+            output = super()._generate_and_score_completions(rows)
+            if self._rewards_RF is None:
+                raise CobaError("GRPOTrainer computed no rewards: this TRL version is not supported.")
+            self._set_advantages(output, allocation, self._rewards_RF)
+            self._observe(allocation, self._rewards_RF)
+        finally:
+            self._generating, self._rewards_RF = False, None
+        return output
+
+    def _allocate(self, inputs: list[dict[str, Any]]) -> tuple[Allocation, list[dict[str, Any]]]:
+        """Budgets of the whole generation batch, and this process's rows of the rebuilt batch."""
+        self._fill_in_num_steps()
+        first = self.accelerator.process_index * len(inputs)
+        heads = [row for index, row in enumerate(inputs, first) if index % self._mean_budget == 0]
+        prompts = gather_object(heads)
+        ids = self._prompt_ids(prompts)
+        # Every process allocates, so that an error is raised in all of them; the main one's result counts in all.
+        agreed = [self.allocator.allocate(ids, len(inputs) * self.accelerator.num_processes)]
+        allocation = broadcast_object_list(agreed)[0]
+        self.last_allocation = allocation
+        own = allocation.repeat_index[first : first + len(inputs)]
+        # Copies, because GRPOTrainer writes the results of a rollout into its row.
+        return allocation, [copy.deepcopy(prompts[position]) for position in own]
+
+    def _generate_single_turn(
+        self,
+        prompt_ids: Any,
+        images: Any,
+        multimodal_fields: Any,
+        num_generations: int,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        if self._generating:
+            # A vLLM server is sent every num_generations-th prompt; here each row is a prompt of its own.
+            num_generations = 1
+        return super()._generate_single_turn(
+            prompt_ids, images, multimodal_fields, num_generations, *args, **kwargs
+        )
+
+    def _calculate_rewards(self, inputs: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        rewards_RF = super()._calculate_rewards(inputs, *args, **kwargs)
+        if self._generating:
+            if self.args.success_threshold is None:
+                check_graded(rewards_RF[:, self._success_index], self.reward_func_names[self._success_index])
+            self._rewards_RF = rewards_RF
+        return rewards_RF
+
+    def _set_advantages(
+        self, output: dict[str, Any], allocation: Allocation, rewards_RF: torch.Tensor
+    ) -> None:
+        """Replace the advantages, in which GRPOTrainer took each num_generations rows for a group."""
+        budgets_P = torch.as_tensor(allocation.budgets, device=rewards_RF.device)
+        result = group_advantages(
+            rewards_RF,
+            self.reward_weights.to(rewards_RF.device),
+            budgets_P,
+            scale_rewards=self.scale_rewards,
+            aggregation=self.multi_objective_aggregation,
+        )
+        values_R = result.values_R
+        if self.args.per_prompt_weighting:
+            values_R = values_R * (self._mean_budget / budgets_P).repeat_interleave(budgets_P)
+        num_rows = len(output["advantages"])
+        first = self.accelerator.process_index * num_rows
+        output["advantages"] = values_R[first : first + num_rows]
+        self._mend_logs(Advantages(values_R, result.is_std_zero_R))
+
+    def _mend_logs(self, result: Advantages) -> None:
+        self._metrics["train"]["frac_reward_zero_std"][-1] = result.is_std_zero_R.float().mean().item()
+        logged: Any = self._logs["advantages"]
+        for _ in range(min(len(result.values_R), len(logged))):
+            logged.pop()
+        logged.extend(result.values_R.tolist())
+
+    def _observe(self, allocation: Allocation, rewards_RF: torch.Tensor) -> None:
+        """Feed the outcomes back, in every process the same, and log."""
+        success_R = rewards_RF[:, self._success_index].cpu().double().numpy()
+        self._memory.observe(allocation, success_R)
+        for name, value in self.allocator.metrics().items():
+            self._metrics["train"][name].append(value)
+        if self.allocation_log is not None and self.accelerator.is_main_process:
+            step, threshold = self.state.global_step + 1, self.allocator.success_threshold
+            self.allocation_log(allocation_records(step, allocation, success_R, threshold))
+
+    # --- Length of the training, checkpoints ---
+
+    def _fill_in_num_steps(self) -> None:
+        forward_passes = self.state.max_steps * self.args.gradient_accumulation_steps
+        self._memory.fill_in_num_steps(forward_passes, self._passes_per_generation)
+
+    @property
+    def _passes_per_generation(self) -> int:
+        """Forward passes that use one generation."""
+        return int(self.args.steps_per_generation or 1) * self.num_iterations
+
+    def _sizes(self) -> dict[str, Any]:
+        return {
+            "num_generations": self.args.num_generations,
+            "generation_batch_size": self.args.generation_batch_size,
+        }
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        # First, because GRPOTrainer ends with trainer_state.json, which completes the folder, and uploads it.
+        if self.args.should_save:
+            folder = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+            self._memory.save(os.path.join(self._get_output_dir(trial=trial), folder), self._sizes())
+        super()._save_checkpoint(model, trial)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is None:
+            return
+        self._fill_in_num_steps()
+        if self._train_sampler is not None and self.state.epoch is not None:
+            # A data loader that skips batches in several processes does not pass set_epoch on to the sampler.
+            self._train_sampler.set_epoch(int(self.state.epoch))
+        accumulation = self.args.gradient_accumulation_steps
+        for message in inside_generation_window(
+            self.state.global_step, accumulation, self._passes_per_generation
+        ):
+            self._warn(message)
+        ids = dataset_ids(self.train_dataset, self.args.prompt_id_column, whole_row=self._id_is_whole_row())
+        for message in self._memory.load(checkpoint, self._sizes(), ids):
+            self._warn(message)
+
+    def _warn(self, message: str) -> None:
+        if self.accelerator.is_main_process:
+            warnings.warn(message, stacklevel=3)

@@ -1,0 +1,84 @@
+"""One GRPO update on unique rollouts: TRL's advantages and token-mean loss, without repeating equal rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from coba_rl.lab.policy import LabPolicy, UniqueRollouts
+from coba_rl.tasks.base import Problem
+
+_EPSILON = 1e-4  # TRL adds it to the standard deviation
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Rewards of unique rollouts: of `count` rollouts, `successes` were judged right."""
+
+    success_U: np.ndarray
+    """(U,) number of rollouts judged right."""
+
+
+def advantages(rollouts: UniqueRollouts, scores: Scores, num_prompts: int) -> tuple[np.ndarray, np.ndarray]:
+    """Normalised advantage of a right and of a wrong rollout in each prompt's group.
+
+    Args:
+        rollouts: The step's rollouts.
+        scores: Their rewards.
+        num_prompts: P.
+
+    Returns:
+        (P,) advantage of a right rollout, (P,) of a wrong one; both 0 in dead groups.
+    """
+    attempts = np.bincount(rollouts.prompt_U, rollouts.count_U, minlength=num_prompts)
+    right = np.bincount(rollouts.prompt_U, scores.success_U, minlength=num_prompts)
+    mean = right / np.maximum(attempts, 1)
+    variance = attempts * mean * (1.0 - mean) / np.maximum(attempts - 1, 1)  # Bessel
+    scale = np.sqrt(variance) + _EPSILON
+    alive = (right > 0) & (right < attempts)
+    return np.where(alive, (1.0 - mean) / scale, 0.0), np.where(alive, -mean / scale, 0.0)
+
+
+def update(
+    policy: LabPolicy,
+    optimizer: torch.optim.Optimizer,
+    problems: Sequence[Problem],
+    rollouts: UniqueRollouts,
+    scores: Scores,
+    max_grad_norm: float = 1.0,
+) -> float:
+    """One on-policy optimiser step; returns the gradient norm before clipping.
+
+    The loss is −Σ A·log π over tokens, divided by all tokens of the step. With a single on-policy update the
+    importance ratio is 1 and the clip does not act, so the gradient is the clipped surrogate's.
+    Rollouts whose advantages cancel or vanish contribute nothing and are left out of the pass.
+    """
+    optimizer.zero_grad(set_to_none=True)
+    loss = policy_loss(policy, problems, rollouts, scores)
+    if loss is None:
+        return 0.0
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(policy.model.parameters(), max_grad_norm)
+    optimizer.step()
+    return float(norm)
+
+
+def policy_loss(
+    policy: LabPolicy, problems: Sequence[Problem], rollouts: UniqueRollouts, scores: Scores
+) -> torch.Tensor | None:
+    """The token-mean policy-gradient loss of a step; None when every group is dead."""
+    right, wrong = advantages(rollouts, scores, len(problems))
+    successes, failures = scores.success_U, rollouts.count_U - scores.success_U
+    weight_U = successes * right[rollouts.prompt_U] + failures * wrong[rollouts.prompt_U]
+    used = np.flatnonzero(weight_U)
+    if not len(used):
+        return None
+    num_tokens = sum(n * len(c) for n, c in zip(rollouts.count_U.tolist(), rollouts.completions, strict=True))
+    log_p, mask = policy.log_probabilities(
+        [problems[i] for i in rollouts.prompt_U[used]], [rollouts.completions[i] for i in used]
+    )
+    weight = torch.from_numpy(weight_U[used]).to(log_p.dtype)
+    return -(weight[:, None] * log_p * mask).sum() / num_tokens

@@ -1,0 +1,148 @@
+"""A transformers checkpoint as the lab uses it: exact merged sampling, exact pass rates, one GRPO update.
+
+Axes: `_P` prompts of the step, `_U` unique rollouts (a prompt's equal completions merged, with a count),
+`_T` tokens of a completion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+
+from coba_rl.tasks.base import Problem
+from coba_rl.tasks.policy import exact_pass_rates
+
+
+@dataclass(frozen=True, eq=False)
+class UniqueRollouts:
+    """A step's rollouts, equal completions of one prompt merged."""
+
+    prompt_U: np.ndarray
+    """(U,) position of the prompt in the batch, ascending."""
+    completions: list[tuple[int, ...]]
+    """Token ids of each, end-of-sequence included when it was sampled."""
+    count_U: np.ndarray
+    """(U,) how many rollouts had this completion."""
+
+
+class LabPolicy:
+    """The policy, its tokenizer, and the problems' token ids.
+
+    Args:
+        path: Folder of a causal language model.
+        max_new_tokens: Tokens of a completion.
+    """
+
+    def __init__(self, path: str | Path, max_new_tokens: int) -> None:
+        self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(path, padding_side="left")
+        self._max_new_tokens = max_new_tokens
+        self._eos, self._pad = self._tokenizer.eos_token_id, self._tokenizer.pad_token_id
+
+    def decode(self, completion: Sequence[int]) -> str:
+        """Text of a completion; one that never ended is marked, so that it cannot pass by accident."""
+        text = self._tokenizer.decode(list(completion), skip_special_tokens=True)
+        return text if completion and completion[-1] == self._eos else text + "…"
+
+    def _prompts(self, problems: Sequence[Problem]) -> tuple[torch.Tensor, torch.Tensor]:
+        encoded = self._tokenizer([problem.prompt for problem in problems], return_tensors="pt", padding=True)
+        return encoded["input_ids"], encoded["attention_mask"]
+
+    @torch.no_grad()
+    def sample(
+        self, problems: Sequence[Problem], budgets: np.ndarray, rng: np.random.Generator
+    ) -> UniqueRollouts:
+        """Draw `budgets[i]` independent completions of problem i at temperature 1.
+
+        Rollouts that share a prefix share its forward pass: at each token the count of a prefix is split by a
+        multinomial draw, which is the same distribution as drawing each rollout on its own.
+
+        Args:
+            problems: P problems with text prompts.
+            budgets: (P,) rollouts of each.
+            rng: The only source of randomness.
+        """
+        ids, mask = self._prompts(problems)
+        prompt_rows = np.arange(len(problems))
+        counts = np.asarray(budgets, dtype=np.int64)
+        paths = np.zeros((len(problems), 0), dtype=np.int64)
+        cache = DynamicCache(config=self.model.config)
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        done: list[tuple[int, tuple[int, ...], int]] = []
+        for step in range(self._max_new_tokens):
+            logits = self.model(
+                input_ids=ids,
+                attention_mask=mask,
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=True,
+            ).logits[:, -1]
+            split = rng.multinomial(counts, _probabilities(logits))
+            parent, token = np.nonzero(split)
+            counts, prompt_rows = split[parent, token], prompt_rows[parent]
+            paths = np.concatenate([paths[parent], token[:, None]], axis=1)
+            ended = (token == self._eos) | (step == self._max_new_tokens - 1)
+            done += zip(
+                prompt_rows[ended].tolist(),
+                map(tuple, paths[ended].tolist()),
+                counts[ended].tolist(),
+                strict=True,
+            )
+            if ended.all():
+                break
+            going = ~ended
+            parent, token = torch.from_numpy(parent[going]), torch.from_numpy(token[going])
+            counts, prompt_rows, paths = counts[going], prompt_rows[going], paths[going]
+            cache.batch_select_indices(parent)
+            positions = positions[parent, -1:] + 1
+            mask = torch.cat([mask[parent], mask.new_ones(len(parent), 1)], dim=1)
+            ids = token[:, None]
+        done.sort(key=lambda rollout: (rollout[0], rollout[1]))
+        return UniqueRollouts(
+            np.array([row for row, _, _ in done]),
+            [path for _, path, _ in done],
+            np.array([n for _, _, n in done]),
+        )
+
+    def log_probabilities(
+        self, problems: Sequence[Problem], completions: Sequence[Sequence[int]]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(U, T) log probability of each token of each completion, and the (U, T) mask of real tokens.
+
+        Args:
+            problems: The problem of each completion.
+            completions: Token ids.
+        """
+        prompt_ids, prompt_mask = self._prompts(problems)
+        longest = max(len(completion) for completion in completions)
+        ids = torch.full((len(completions), longest), self._pad)
+        mask = torch.zeros((len(completions), longest), dtype=torch.long)
+        for row, completion in enumerate(completions):
+            ids[row, : len(completion)] = torch.tensor(completion)
+            mask[row, : len(completion)] = 1
+        full_mask = torch.cat([prompt_mask, mask], dim=1)
+        logits = self.model(
+            input_ids=torch.cat([prompt_ids, ids], dim=1),
+            attention_mask=full_mask,
+            position_ids=(full_mask.cumsum(1) - 1).clamp(min=0),
+            logits_to_keep=longest + 1,
+            use_cache=False,
+        ).logits[:, :-1]
+        log_p = torch.log_softmax(logits.float(), dim=-1).gather(2, ids[:, :, None])[:, :, 0]
+        return log_p, mask
+
+    def pass_rates(self, problems: Sequence[Problem]) -> np.ndarray:
+        """(P,) exact pass rates, see `exact_pass_rates`."""
+        return exact_pass_rates(self.model, self._tokenizer, problems)
+
+
+def _probabilities(logits: torch.Tensor) -> np.ndarray:
+    """Rows of next-token probabilities in float64 whose sum never exceeds 1, as multinomial demands."""
+    p = torch.softmax(logits.double(), dim=-1).numpy()
+    return p / np.maximum(p.sum(axis=1, keepdims=True), 1.0)

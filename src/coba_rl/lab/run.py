@@ -1,0 +1,181 @@
+"""One lab run: GRPO on the embedded task with an allocator, deterministic from its seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from coba_rl.allocation import Allocation, BudgetAllocator
+from coba_rl.errors import OptionError
+from coba_rl.lab.grpo import Scores, update
+from coba_rl.lab.policy import LabPolicy, UniqueRollouts
+from coba_rl.tasks.base import Problem
+from coba_rl.tasks.policy import policy_path
+from coba_rl.tasks.prefix_scan import PrefixScan
+
+ESTIMATE_EXACT = "exact"
+"""Estimator name of the lab's upper bound: the true pass rates, measured before each step."""
+
+
+@dataclass(frozen=True)
+class LabConfig:
+    """What one lab run does. Every field is a key of a study."""
+
+    regime: str = "hard"
+    """Regime of prefix-scan: hard, heterogeneous or moderate."""
+    strategy: str = "coba"
+    """Name of the allocation strategy."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Options of the strategy; `estimator = "exact"` gives it the true pass rates."""
+    seed: int = 0
+    """Of prompt order, sampling and noise."""
+    steps: int = 120
+    """Training steps, cold start included."""
+    prompts_per_step: int = 64
+    """P."""
+    rollouts_per_prompt: int = 16
+    """G, mean budget."""
+    min_budget: int = 2
+    """Fewest rollouts of a prompt."""
+    max_budget: int = 128
+    """Most rollouts of a prompt."""
+    learning_rate: float = 1e-3
+    """Of AdamW."""
+    unsolvable: float = 0.0
+    """Share of training prompts whose rollouts are always judged wrong."""
+    lucky: float = 0.0
+    """Chance that a wrong rollout is judged right."""
+    evaluate_every: int = 10
+    """Steps between measurements of held-out accuracy."""
+
+
+@dataclass(frozen=True, eq=False)
+class LabResult:
+    """What a lab run measured."""
+
+    config: LabConfig
+    curve: list[tuple[int, float]]
+    """(step, exact held-out accuracy), from step 0 on."""
+    steps: list[dict[str, float]]
+    """Per step: the allocator's metrics, the error of its pass rates, the gradient norm."""
+    before_P: np.ndarray
+    """(N,) exact pass rates of the training prompts before training."""
+    after_P: np.ndarray
+    """(N,) the same after training."""
+
+    @property
+    def final(self) -> float:
+        """Held-out accuracy at the end."""
+        return self.curve[-1][1]
+
+    @property
+    def area(self) -> float:
+        """Area under the held-out curve, divided by its length: mean accuracy over training."""
+        step, accuracy = (np.array(column, dtype=float) for column in zip(*self.curve, strict=True))
+        return float(np.trapezoid(accuracy, step) / (step[-1] - step[0]))
+
+
+class LabRun:
+    """Runs a `LabConfig`.
+
+    Args:
+        config: What to run.
+        on_step: Called with the step and the allocation after each step.
+    """
+
+    def __init__(self, config: LabConfig, on_step: Callable[[int, Allocation], None] | None = None) -> None:
+        self._config, self._on_step = config, on_step
+        self._task = PrefixScan(regime=config.regime)
+        self._policy = LabPolicy(policy_path(config.regime), self._task.max_completion_length)
+        self._rng = np.random.default_rng(config.seed)
+        self._problems = self._task.train_problems()
+        self._unsolvable = self._choose_unsolvable()
+        self._allocator = self._make_allocator()
+
+    def _make_allocator(self) -> BudgetAllocator:
+        config = self._config
+        options = {name: value for name, value in config.options.items() if value != ESTIMATE_EXACT}
+        if config.strategy == "linear-decay":
+            options = {"num_steps": config.steps, **options}
+        return BudgetAllocator(config.strategy, bounds=(config.min_budget, config.max_budget), **options)
+
+    def _choose_unsolvable(self) -> np.ndarray:
+        count = round(self._config.unsolvable * len(self._problems))
+        chosen = np.zeros(len(self._problems), dtype=bool)
+        # Its own generator: which prompts are unsolvable must not change what the others sample.
+        chosen[np.random.default_rng([self._config.seed, 1]).permutation(len(chosen))[:count]] = True
+        return chosen
+
+    def run(self) -> LabResult:
+        """Train and measure."""
+        torch.set_num_threads(1)
+        optimizer = torch.optim.AdamW(
+            self._policy.model.parameters(), lr=self._config.learning_rate, weight_decay=0.0
+        )
+        heldout = self._task.heldout_problems()
+        before = self._policy.pass_rates(self._problems)
+        curve = [(0, float(self._policy.pass_rates(heldout).mean()))]
+        steps = []
+        for step, rows in zip(range(1, self._config.steps + 1), self._batches(), strict=False):
+            steps.append(self._step(step, rows, optimizer))
+            if step % self._config.evaluate_every == 0 or step == self._config.steps:
+                curve.append((step, float(self._policy.pass_rates(heldout).mean())))
+        return LabResult(self._config, curve, steps, before, self._policy.pass_rates(self._problems))
+
+    def _batches(self) -> Iterator[np.ndarray]:
+        size = self._config.prompts_per_step
+        if size > len(self._problems):
+            raise OptionError(
+                f"prompts_per_step={size}: expected at most the {len(self._problems)} training prompts."
+            )
+        order = np.random.default_rng([self._config.seed, 2])
+        while True:
+            shuffled = order.permutation(len(self._problems))
+            for start in range(0, len(shuffled) - size + 1, size):
+                yield shuffled[start : start + size]
+
+    def _step(self, step: int, rows: np.ndarray, optimizer: torch.optim.Optimizer) -> dict[str, float]:
+        problems = [self._problems[row] for row in rows]
+        ids = [problem.prompt_id for problem in problems]
+        truth = np.where(self._unsolvable[rows], 0.0, self._policy.pass_rates(problems))
+        truth = truth + self._config.lucky * (1.0 - truth)
+        exact = truth if self._config.options.get("estimator") == ESTIMATE_EXACT else None
+        total = len(rows) * self._config.rollouts_per_prompt
+        allocation = self._allocator.allocate(ids, total, pass_rates=exact)
+        rollouts = self._policy.sample(problems, allocation.budgets, self._rng)
+        scores = self._judge(problems, rows, rollouts)
+        self._observe(ids, rollouts, scores)
+        norm = update(self._policy, optimizer, problems, rollouts, scores)
+        if self._on_step is not None:
+            self._on_step(step, allocation)
+        return {"step": step, **self._allocator.metrics(), **_errors(allocation, truth), "grad_norm": norm}
+
+    def _judge(self, problems: Sequence[Problem], rows: np.ndarray, rollouts: UniqueRollouts) -> Scores:
+        right = np.array(
+            [
+                self._task.score(self._policy.decode(completion), problems[prompt].answer) == 1.0
+                for prompt, completion in zip(rollouts.prompt_U.tolist(), rollouts.completions, strict=True)
+            ]
+        )
+        right &= ~self._unsolvable[rows[rollouts.prompt_U]]
+        lucky = self._rng.binomial(rollouts.count_U, self._config.lucky) if self._config.lucky else 0
+        return Scores(np.where(right, rollouts.count_U, lucky))
+
+    def _observe(self, ids: list[str], rollouts: UniqueRollouts, scores: Scores) -> None:
+        successes = np.bincount(rollouts.prompt_U, scores.success_U, minlength=len(ids)).astype(int)
+        attempts = np.bincount(rollouts.prompt_U, rollouts.count_U, minlength=len(ids)).astype(int)
+        outcomes = np.concatenate([np.arange(n) < s for s, n in zip(successes, attempts, strict=True)])
+        self._allocator.observe(np.repeat(np.array(ids, dtype=object), attempts), outcomes.astype(float))
+
+
+def _errors(allocation: Allocation, truth_P: np.ndarray) -> dict[str, float]:
+    """How far the pass rates that were used are from the true ones."""
+    known = ~np.isnan(allocation.pass_rates)
+    if not known.any():
+        return {}
+    error = allocation.pass_rates[known] - truth_P[known]
+    return {"pass_rate_rmse": float(np.sqrt(np.mean(error**2))), "pass_rate_bias": float(error.mean())}

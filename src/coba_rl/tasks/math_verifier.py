@@ -1,0 +1,299 @@
+r"""Judge a completion against a ground truth with math-verify, in bounded work.
+
+The answer is the last `\boxed{…}` or `Answer: …` of the completion, whichever comes later. Most answers are settled as
+text or as whole numbers. The rest is parsed and compared by math-verify, under four limits, because a completion is
+whatever a model writes and a computer algebra system will try to evaluate `9^{9^{9^9}}`:
+
+1. the text is short, shallow and without huge numerals or what is worked out while parsing;
+2. nothing parsed would evaluate to a huge number or expand to a huge sum (a tower of exponents, a power of a sum);
+3. two constants that differ numerically are unequal, without trying to simplify the difference;
+4. parsing and comparing stop after a fixed number of function calls. Unlike a timeout this needs no signal, so it works
+   in any thread, and the verdict does not depend on how busy the machine is.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import sys
+from collections import deque
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+MAX_ANSWER_LENGTH = 256
+"""Characters of an answer; a longer one is not judged by algebra."""
+MAX_NESTING = 8
+"""Brackets in brackets of an answer; the time to parse grows exponentially with it."""
+MAX_BITS = 32_768
+"""Size of a number that a comparison may evaluate (`2^{2014}` has 2015)."""
+MAX_TERMS = 500
+"""Size of a sum that a comparison may expand."""
+MAX_CALLS = 1_250_000
+"""Function calls of one parse or comparison: about a second; ordinary answers need a tenth of it."""
+
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_ANSWER_LINE = re.compile(r"answer[\s*]*[:\uff1a]", re.IGNORECASE)
+_VARIANTS = (("\N{MINUS SIGN}", "-"), ("{,}", ","), ("\\varnothing", "\\emptyset"), ("$$", "$"))
+_DOLLAR = re.compile(r"(?<!\\)\$")
+_INTEGER = re.compile(r"[+-]?(?:[0-9]{1,64}|[0-9]{1,3}(?:,[0-9]{3})+)")
+_REFUSED = re.compile(
+    r"\\(?:sum|prod|i*int|oint|lim|gcd|lcm|det|choose|operatorname|[Gg]amma|xrightarrow)(?![A-Za-z])|[vV]matrix"
+)
+"""Worked out while parsing, or by algorithms without a bound; final answers hardly ever hold them."""
+_ARGUMENT = r"[0-9A-Za-z+ -]{1,9}"
+_EAGER = re.compile(r"\\[dt]?binom(?![A-Za-z])|\\sqrt\s*\[")
+_PLAIN = re.compile(rf"\\[dt]?binom\s*\{{{_ARGUMENT}\}}\s*\{{{_ARGUMENT}\}}|\\sqrt\s*\[{_ARGUMENT}\]")
+"""Binomials and roots are worked out while parsing too: fine with plain arguments."""
+_SEPARATOR = re.compile(r"[,;<>=]|\\(?:[lg]eq?|[lg]t|neq?|not|in|notin|cup|cap|setminus)(?![A-Za-z])")
+_LITERAL_SET = re.compile(r"\\mathbb\s*\{?\s*[A-Z]\s*\}?|\\emptyset|\\varnothing")
+
+_SLOW_FUNCTIONS = {"sin", "cos", "asin", "acos", "atan", "tanh", "log", "Abs", "sign", "floor", "ceiling"}
+"""Functions that grow no faster than their argument; any other is taken for an exponential."""
+
+
+def score_answer(completion: str, answer: str) -> float | None:
+    r"""Judge the final answer of a completion.
+
+    Args:
+        completion: Text of a model, of any length and content.
+        answer: Ground truth, LaTeX or plain.
+
+    Returns:
+        1.0 for a right answer, 0.0 for a wrong or missing one or one beyond the limits of this module, None when the
+        ground truth cannot be parsed (then nothing can be said about any completion).
+
+    Example:
+        >>> score_answer(r"Half of it, so \boxed{\frac{2}{4}}.", "1/2")
+        1.0
+        >>> score_answer("Answer: $35$", "34"), score_answer("no idea", "34"), score_answer("Answer: 34", "")
+        (0.0, 0.0, None)
+    """
+    gold = tidy(answer)
+    if _parsed(gold) is None:
+        return None
+    found = extract_answer(completion)
+    return float(found is not None and _is_equal(gold, tidy(found)))
+
+
+def extract_answer(completion: str) -> str | None:
+    r"""The last `\boxed{…}` or `Answer: …`, whichever comes later; None without one.
+
+    Example:
+        >>> extract_answer(r"I think \boxed{3}. Wait.\nAnswer: 4"), extract_answer("Answer: $\\boxed{5}$")
+        ('4', '5')
+    """
+    box = last_boxed(completion)
+    line = next(iter(deque(_ANSWER_LINE.finditer(completion), maxlen=1)), None)
+    if line is not None and (box is None or line.start() > box[0]):
+        rest = completion[line.end() : line.end() + 4 * MAX_ANSWER_LENGTH].lstrip(" \t\r\n*")
+        if rest:
+            return rest.split("\n", 1)[0].strip()
+    return box[1] if box else None
+
+
+def last_boxed(text: str) -> tuple[int, str] | None:
+    r"""Position and content of the last `\boxed{…}` that closes.
+
+    Only the last eight openings are tried, each for 1024 characters, so the work is linear in the text.
+
+    Example:
+        >>> last_boxed(r"\boxed{1}, no: \boxed{\frac{1}{2}}")
+        (15, '\\frac{1}{2}')
+    """
+    for opening in reversed(deque((match.span() for match in _BOX.finditer(text)), maxlen=8)):
+        depth = 1
+        for brace in _BRACE.finditer(text, opening[1], opening[1] + 4 * MAX_ANSWER_LENGTH):
+            depth += {"{": 1, "}": -1}.get(brace.group(), 0)
+            if depth == 0:
+                return opening[0], text[opening[1] : brace.start()].strip()
+    return None
+
+
+def tidy(answer: str) -> str:
+    r"""Take away what surrounds an answer: emphasis, a full stop, math delimiters around the whole.
+
+    Example:
+        >>> tidy("**34.**"), tidy(r"\(x^2\)"), tidy("$1,034$"), tidy("either $1$ or $2$")
+        ('34', 'x^2', '1,034', 'either $1$ or $2$')
+    """
+    text = re.sub(r"\\[()\[\]]", "$", answer.strip().strip("*").strip().removesuffix("."))
+    for variant, usual in _VARIANTS:
+        text = text.replace(variant, usual)
+    text = text.strip()
+    if len(_DOLLAR.findall(text)) == 2 and text.startswith("$") and text.endswith("$"):
+        text = text[1:-1].strip().removesuffix(".")
+    return text
+
+
+@lru_cache(maxsize=8192)
+def _is_equal(gold: str, found: str) -> bool:
+    if gold == found:
+        return True
+    if _INTEGER.fullmatch(gold) and _INTEGER.fullmatch(found):
+        return int(gold.replace(",", "")) == int(found.replace(",", ""))
+    expected, given = _parsed(gold), _parsed(found)
+    if expected is None or given is None:
+        return False
+    return bool(_within_calls(lambda: _compare(expected, given)))
+
+
+@lru_cache(maxsize=32_768)
+def _parsed(text: str) -> Any:
+    """The SymPy object of an answer, None where there is none within the limits."""
+    if not text or not _is_readable(text):
+        return None
+    # Text around formulas is left to the extraction of math-verify; without delimiters, the whole is one formula.
+    formula = text if _DOLLAR.search(text) else f"${text}$"
+    if _SEPARATOR.search(formula):
+        # Bounds of intervals are compared while parsing, whatever their size: look at the parts first, as one sum.
+        parts = _parse(_as_sum(formula))
+        if parts is None or not _within_calls(lambda: _is_bounded(parts)):
+            return None
+    return _parse(formula)
+
+
+def _parse(formula: str) -> Any:
+    math_verify, config = _math_verify()
+    found = _within_calls(
+        lambda: math_verify.parse(formula, [config], fallback_mode="no_fallback", parsing_timeout=None)
+    )
+    return found[0] if found else None
+
+
+def _as_sum(formula: str) -> str:
+    r"""Intervals, tuples, sets and relations as a sum of their parts.
+
+    Example:
+        >>> _as_sum(r"$x \in [1,2) \cup \{3\}$")
+        '$x + (1+2) + (3)$'
+    """
+    text = _LITERAL_SET.sub("1", _PLAIN.sub("1", formula))
+    text = _SEPARATOR.sub("+", text).replace("\\{", "(").replace("\\}", ")")
+    return text.translate(str.maketrans("[]", "()"))
+
+
+def _compare(expected: Any, given: Any) -> bool:
+    if not (_is_bounded(expected) and _is_bounded(given)) or _differ_numerically(expected, given):
+        return False
+    math_verify, _ = _math_verify()
+    return math_verify.verify([expected], [given], timeout_seconds=None)
+
+
+def _differ_numerically(expected: Any, given: Any) -> bool:
+    """Whether two constants are too far apart for any reading of "equal" (percentages have two: left to math-verify)."""
+    import sympy
+
+    for side in (expected, given):
+        if not isinstance(side, sympy.Expr) or side.free_symbols or side.has(sympy.UnevaluatedExpr):
+            return False
+    a, b = expected.evalf(20), given.evalf(20)
+    if not (a.is_finite and b.is_finite):
+        return False
+    # SymPy's floats, because Python's overflow. Math-verify itself rounds to six decimals.
+    return bool(abs(a - b) > 1e-5 * sympy.Max(1, abs(a), abs(b)))
+
+
+def _is_readable(text: str) -> bool:
+    """Whether a text may be parsed at all: parsing works out some of it at once."""
+    if len(text) > MAX_ANSWER_LENGTH or _REFUSED.search(text) or _nesting(text) > MAX_NESTING:
+        return False
+    num_eager = len(_EAGER.findall(text))
+    longest_numeral = max((len(numeral) for numeral in re.findall(r"[0-9]+", text)), default=0)
+    return num_eager == len(_PLAIN.findall(text)) and longest_numeral <= (4 if num_eager else 64)
+
+
+def _nesting(text: str) -> int:
+    depth = deepest = 0
+    for character in text:
+        depth += (character in "([{") - (character in ")]}")
+        deepest = max(deepest, depth)
+    return deepest + text.count("|") // 2
+
+
+def _is_bounded(expression: Any) -> bool:
+    bits, terms = _size(expression)
+    return bits <= MAX_BITS and terms <= MAX_TERMS
+
+
+def _size(expression: Any) -> tuple[float, float]:
+    """Upper bounds of a value's bits (taking symbols for 2) and of the terms it expands to; infinite if huge."""
+    import sympy
+
+    if isinstance(expression, sympy.Rational):
+        return max(abs(int(expression.p)).bit_length(), int(expression.q).bit_length(), 1), 1
+    if isinstance(expression, sympy.Float):
+        return max(1, abs(int(expression._mpf_[2])) + int(expression._mpf_[3])), 1
+    children = expression.flat() if isinstance(expression, sympy.MatrixBase) else expression.args
+    sizes = [_size(child) for child in children]
+    if not sizes:
+        return 2, 1
+    bits, terms = max(size[0] for size in sizes), max(size[1] for size in sizes)
+    if isinstance(expression, sympy.Pow | sympy.MatPow):
+        return _size_of_power(expression, *sizes)
+    if isinstance(expression, sympy.Mul):
+        return sum(size[0] for size in sizes), math.prod(size[1] for size in sizes)
+    if isinstance(expression, sympy.Add):
+        return bits + len(sizes), sum(size[1] for size in sizes)
+    if isinstance(expression, sympy.Function):
+        # A power of a function expands too (multiple angles), like that of a sum of two.
+        is_slow = expression.func.__name__ in _SLOW_FUNCTIONS
+        return bits if is_slow else (bits + 1) * 2.0 ** min(bits, 64), max(terms, 2)
+    return bits, terms
+
+
+def _size_of_power(
+    power: Any, base: tuple[float, float], exponent: tuple[float, float]
+) -> tuple[float, float]:
+    is_literal = (power.exp.is_Rational or power.exp.is_Float) and exponent[0] < 999
+    times = float(abs(power.exp)) if is_literal else 2.0 ** min(exponent[0], 64)
+    if base[1] <= 1:
+        return base[0] * max(times, 1), 1
+    # n factors of t terms expand to at most "n + t − 1 choose n" terms.
+    num_factors = math.ceil(min(times, MAX_TERMS + 1))
+    terms = math.comb(num_factors + math.ceil(min(base[1], MAX_TERMS + 1)) - 1, num_factors)
+    return base[0] * max(times, 1), float(min(terms, 2 * MAX_TERMS))
+
+
+class _TooManyCalls(BaseException):
+    """Not an Exception, or the many `except Exception` on the way would swallow it."""
+
+
+def _within_calls(function: Callable[[], Any]) -> Any:
+    """Result of a function, None if it raises or makes more than `MAX_CALLS` calls."""
+    left = MAX_CALLS
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal left
+        # Not on a return: one may be that of a generator being deleted, where exceptions are dropped.
+        if event in ("call", "c_call"):
+            left -= 1
+            if left < 0:
+                raise _TooManyCalls
+
+    profiler = sys.getprofile()
+    if profiler is None:  # under a profiler the limit is off: Python has room for one
+        sys.setprofile(count)
+    try:
+        return function()
+    except (Exception, _TooManyCalls):
+        return None
+    finally:
+        if profiler is None:
+            sys.setprofile(None)
+
+
+@lru_cache(maxsize=1)
+def _math_verify() -> tuple[Any, Any]:
+    try:
+        import math_verify
+    except ImportError as error:
+        raise ImportError("maths answers are judged by math-verify: pip install 'coba-rl[math]'") from error
+    # It warns that without its timeout the caller must bound the work, which is what this module does.
+    for name in ("math_verify.parser", "math_verify.grader"):
+        logging.getLogger(name).addFilter(
+            lambda record: not record.getMessage().startswith("Timeout is disabled")
+        )
+    return math_verify, math_verify.LatexExtractionConfig()

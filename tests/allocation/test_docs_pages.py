@@ -1,0 +1,115 @@
+"""The method and strategies pages say what the code does: names exist, tables match, examples run."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import coba_rl.allocation
+from coba_rl import STRATEGIES, BudgetAllocator, Strategy
+from coba_rl.allocation.capability import beta_shape, transform
+
+ROOT = Path(__file__).parents[2]
+METHOD = (ROOT / "docs" / "method.md").read_text()
+PAGE = (ROOT / "docs" / "strategies.md").read_text()
+ABSENT = object()
+
+
+def section(page: str, title: str) -> str:
+    """Text under a heading, up to the next one of the same or a higher level."""
+    level = title.index(" ")
+    found = re.search(rf"^{re.escape(title)}\n(.*?)(?=^#{{1,{level}}} |\Z)", page, re.MULTILINE | re.DOTALL)
+    assert found, f"no heading {title!r}"
+    return found[1]
+
+
+def rows(text: str) -> list[list[str]]:
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [row for row in table if not set(row[0]) <= {"-"} or not row[0]]
+
+
+def default(cell: str) -> Any:
+    return {"unset": None, "–": ABSENT}[cell] if cell in ("unset", "–") else ast.literal_eval(cell)
+
+
+def documented_options() -> dict[str, dict[str, Any]]:
+    shared = {row[0].strip("`"): default(row[1]) for row in rows(section(PAGE, "### Of every strategy"))[1:]}
+    found = {}
+    for family in ("### CoBA-RL", "### Fixed preferences", "### Others"):
+        head, *body = rows(section(PAGE, family))
+        for column, name in enumerate(head[1:-1], start=1):
+            own = {row[0].strip("`"): default(row[column]) for row in body}
+            found[name.strip("`")] = {k: v for k, v in {**shared, **own}.items() if v is not ABSENT}
+    return found
+
+
+def test_the_option_tables_list_every_field_and_default() -> None:
+    in_code = {name: {field.name: field.default for field in fields(cls)} for name, cls in STRATEGIES.items()}
+    assert documented_options() == in_code
+
+
+def test_the_options_of_every_strategy_are_those_of_the_base_class() -> None:
+    listed = {row[0].strip("`"): default(row[1]) for row in rows(section(PAGE, "### Of every strategy"))[1:]}
+    assert listed == {field.name: field.default for field in fields(Strategy)}
+
+
+def test_every_strategy_has_its_rule() -> None:
+    table = PAGE[: PAGE.index("## Options")]
+    assert [row[0].strip("`") for row in rows(table)[1:]] != []
+    assert {row[0].strip("`") for row in rows(table)[1:]} == set(STRATEGIES)
+
+
+def test_every_logged_metric_is_listed() -> None:
+    allocator = BudgetAllocator("coba")
+    allocator.allocate(["a", "b"], total=8)
+    allocator.observe(["a", "b"], [1.0, 0.0])
+    listed = [
+        name
+        for row in rows(section(PAGE, "## Logged metrics"))[1:]
+        for name in re.findall(r"`([^`]+)`", row[0])
+    ]
+    assert sorted(listed) == sorted(allocator.metrics())
+
+
+@pytest.mark.parametrize("page", ["method.md", "strategies.md"])
+def test_the_examples_run_in_the_order_of_the_page(page: str) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
+    scope: dict[str, Any] = {"__name__": "docs_example"}
+    for block in blocks:
+        exec(compile(block, page, "exec", dont_inherit=True), scope)
+    if page == "strategies.md":
+        conformance = scope["TestFrontier"]
+        names = [name for name in dir(conformance) if name.startswith("test_")]
+        assert len(names) > 10
+        for name in names:
+            getattr(conformance(), name)()
+
+
+def test_the_equation_table_names_functions_and_tests_that_exist() -> None:
+    body = rows(section(METHOD, "## Equations, functions, tests"))
+    equations = [row for row in body if len(row) == 3][1:]
+    assert len(equations) == 12
+    for _, function, test in equations:
+        module, name = function.strip("`").split(".")
+        assert hasattr(importlib.import_module(f"{coba_rl.allocation.__name__}.{module}"), name)
+        file, test_name = test.strip("`").split("::")
+        assert f"def {test_name}(" in (Path(__file__).parent / file).read_text()
+
+
+def test_the_worked_values_are_those_of_the_code() -> None:
+    body = {
+        row[0]: [float(cell) for cell in row[1:]]
+        for row in rows(section(METHOD, "## Equations, functions, tests"))
+        if len(row) == 8
+    }
+    columns = zip(body["F̄"], body["F̃, the preferred pass rate"], body["α"], body["β"], strict=True)
+    for failure, transformed, alpha, beta in columns:
+        assert transform(failure) == pytest.approx(transformed, abs=6e-4)
+        assert beta_shape(transform(failure), 11.0, 1.0, 10.0, 9.0) == pytest.approx((alpha, beta), abs=6e-3)

@@ -1,0 +1,148 @@
+"""How strategies are found by name, and how wrong names, options and values are answered."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from coba_rl import STRATEGIES, BudgetAllocator, OptionError, Strategy, UnknownStrategyError
+from coba_rl.allocation.strategies import make_strategy, strategy_class
+
+
+def test_names_and_classes_agree() -> None:
+    for name, cls in STRATEGIES.items():
+        assert cls.name == name
+        assert strategy_class(name) is cls
+
+
+@pytest.mark.parametrize(
+    ("given_name", "near"),
+    [
+        ("cobra", "coba"),
+        ("knapsak", "knapsack"),
+        ("uniformly", "uniform"),
+        ("linear_decay", "linear-decay"),
+        ("GVM", None),
+        ("", None),
+    ],
+)
+def test_an_unknown_strategy_suggests_the_nearest(given_name: str, near: str | None) -> None:
+    with pytest.raises(UnknownStrategyError) as caught:
+        BudgetAllocator(given_name)
+    message = str(caught.value)
+    assert f"Unknown strategy {given_name!r}." in message
+    assert (f"Did you mean {near!r}?" in message) == (near is not None)
+    assert "Known: coba, coba-paper" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "near"),
+    [
+        ("coba", "kapa", "kappa"),
+        ("coba", "tau_per_rollouts", "tau_per_rollout"),
+        ("gvm", "kappa", None),
+        ("uniform", "tau", None),
+    ],
+)
+def test_an_option_that_the_strategy_does_not_use_is_an_error(
+    name: str, option: str, near: str | None
+) -> None:
+    with pytest.raises(OptionError) as caught:
+        make_strategy(name, **{option: 1.0})
+    assert f"Strategy {name!r} has no option {option!r}." in str(caught.value)
+    assert near is None or f"Did you mean {near!r}?" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("coba", {"kappa": "11"}, "kappa='11': expected a finite number"),
+        ("coba", {"kappa": math.nan}, "kappa=nan: expected a finite number"),
+        ("coba", {"kappa": True}, "kappa=True"),
+        ("coba", {"kappa": 2.0, "alpha_max": 1.0}, "kappa=2.0: expected more than 2"),
+        ("coba", {"kappa": 5.0}, "alpha_max=5.0: expected between alpha_min=1.0 and kappa − 1 = 4.0"),
+        ("coba", {"alpha_min": 0.5}, "alpha_min=0.5: expected at least 1"),
+        ("coba", {"alpha_min": 6.0}, "alpha_max=5.0"),
+        ("coba", {"scale": 0.0}, "scale=0.0"),
+        ("coba", {"gamma": 0}, "gamma=0: expected a positive number"),
+        ("coba", {"threshold": 1.0}, "threshold=1.0"),
+        ("coba", {"tau": 0.0}, "tau=0.0: expected a positive number of rollouts"),
+        ("coba", {"tau": math.inf}, "tau=inf"),
+        ("coba", {"tau_per_rollout": -1.0}, "tau_per_rollout=-1.0"),
+        ("coba", {"window": 0}, "window=0: expected at least 1 step"),
+        ("coba", {"window": 2.5}, "window=2.5: expected a whole number"),
+        ("coba", {"solver": "fats"}, "Unknown solver 'fats'. Did you mean 'fast'"),
+        ("coba", {"estimator": "drfit"}, "Unknown estimator 'drfit'. Did you mean 'drift'"),
+        ("coba", {"visits": 2}, "visits=2 has no effect with estimator='drift'"),
+        ("coba-release", {"estimator": "drift"}, "estimator='drift': expected 'window'"),
+        ("coba-release", {"solver": "heap"}, "the release brings its own heap"),
+        ("coba-release", {"visits": 2}, "set window, which serves both"),
+        ("static-exploit", {"beta": 0.5}, "beta=0.5: expected at least 1"),
+        ("linear-decay", {"num_steps": 0}, "num_steps=0: expected at least 1"),
+        ("linear-decay", {"num_steps": 10.5}, "num_steps=10.5: expected a whole number"),
+        ("linear-decay", {"kappa": 10.0}, "kappa=10.0: expected"),
+        ("gvm", {"a": -1.0}, "a=-1.0: expected at least 0"),
+        ("gvm", {"b": 0.5}, "b=0.5: expected at least 1"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else repr(value),
+)
+def test_a_wrong_value_says_what_is_expected(name: str, options: dict, message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        make_strategy(name, **options)
+    assert message in str(caught.value)
+
+
+THIRD_PARTY = """
+import numpy as np
+from dataclasses import dataclass
+from coba_rl import Strategy
+
+@dataclass(eq=False, kw_only=True)
+class Ramp(Strategy):
+    name = "ramp"
+    steps: int = 1
+
+    def plan(self, p_P, total, low, high):
+        budgets = np.full(len(p_P), low)
+        budgets[np.argmax(p_P)] += total - budgets.sum()
+        return budgets
+
+not_a_strategy = 3
+"""
+
+
+@pytest.fixture
+def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "third_party_ramp.py").write_text(THIRD_PARTY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "third_party_ramp", raising=False)
+    return "third_party_ramp"
+
+
+def test_a_strategy_from_a_module_of_ones_own(third_party: str) -> None:
+    allocator = BudgetAllocator(f"{third_party}:Ramp", bounds=(2, 20), steps=3)
+    assert isinstance(allocator.strategy, Strategy)
+    assert allocator.state_dict()["strategy"] == "ramp"
+    assert allocator.state_dict()["options"]["steps"] == 3
+    allocator.observe(["a", "a", "b", "b"], [1, 0, 1, 1])
+    assert allocator.allocate(["a", "b"], total=12).budgets.tolist() == [2, 10]
+    with pytest.raises(OptionError, match=re.escape("has no option 'step'. Did you mean 'steps'")):
+        BudgetAllocator(f"{third_party}:Ramp", step=3)
+
+
+@pytest.mark.parametrize("tail", [":Rump", ":not_a_strategy", ":np", ":"])
+def test_something_else_in_that_module_is_refused(third_party: str, tail: str) -> None:
+    with pytest.raises(UnknownStrategyError, match=f"Strategy '{third_party}{tail}'"):
+        BudgetAllocator(third_party + tail)
+
+
+@pytest.mark.parametrize(
+    "name", ["no_such_module_anywhere:Mine", ":Mine", ".relative:Mine", "coba_rl.errors:CobaError"]
+)
+def test_a_module_that_cannot_be_imported_is_named(name: str) -> None:
+    with pytest.raises(UnknownStrategyError, match=f"Strategy '{name}'"):
+        BudgetAllocator(name)

@@ -1,0 +1,216 @@
+"""The configuration: every option has a field, nothing clashes, and mistakes are named."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from typing import Any
+
+import pytest
+from trl import GRPOConfig, TrlParser
+
+from coba_rl.allocation import STRATEGIES
+from coba_rl.allocation.strategies.uniform import Uniform
+from coba_rl.errors import ConfigError, OptionError, UnknownStrategyError
+from coba_rl.hosts.trl import CobaGRPOConfig
+from coba_rl.hosts.trl.config import OPTION_FIELDS, option_field
+
+BASE = {"output_dir": "out", "use_cpu": True, "bf16": False, "activation_checkpointing": False}
+OPTIONS = sorted({field.name for cls in STRATEGIES.values() for field in dataclasses.fields(cls)})
+SET: dict[str, tuple[str, Any, dict[str, Any]]] = {
+    # option → (a strategy that has it, a value, what else that value needs)
+    "window": ("uniform", 2, {}),
+    "estimator": ("uniform", "posterior", {}),
+    "visits": ("uniform", 2, {}),
+    "prior": ("uniform", [2.0, 3.0], {"estimator": "posterior"}),
+    "decay": ("uniform", 0.25, {"estimator": "posterior"}),
+    "solver": ("knapsack", "heap", {}),
+    "kappa": ("coba", 15.0, {}),
+    "gamma": ("coba", 7.0, {}),
+    "threshold": ("coba", 0.25, {}),
+    "tau": ("coba", 0.75, {}),
+    "tau_per_rollout": ("coba", 0.02, {}),
+    "alpha_min": ("coba", 1.5, {}),
+    "alpha_max": ("coba", 4.0, {}),
+    "scale": ("coba", 3.0, {}),
+    "num_steps": ("linear-decay", 30, {}),
+    "alpha": ("static-exploit", 2.0, {}),
+    "beta": ("static-exploit", 2.5, {}),
+    "a": ("gvm", 0.5, {}),
+    "b": ("gvm", 1.5, {}),
+}
+
+
+def config(**options):
+    return CobaGRPOConfig(**{**BASE, **options})
+
+
+class Own(Uniform):
+    """A strategy from outside."""
+
+    name = "own"
+
+
+def test_no_option_is_left_untested():
+    assert sorted(SET) == OPTIONS
+
+
+@pytest.mark.parametrize("option", SET)
+def test_every_option_has_a_field_that_reaches_the_strategy(option):
+    strategy, value, needs = SET[option]
+    made = config(strategy=strategy, **{option_field(option): value}, **needs).make_allocator()
+    assert made.strategy.options()[option] == value
+    assert STRATEGIES[strategy](**needs).options()[option] != value
+
+
+def test_the_fields_are_the_options_and_no_more():
+    own = set(CobaGRPOConfig.__annotations__)
+    general = {
+        "strategy",
+        "min_budget",
+        "max_budget",
+        "per_prompt_weighting",
+        "success_reward",
+        "success_threshold",
+        "prompt_id_column",
+        "strategy_options",
+    }
+    assert own == general | {option_field(option) for option in OPTIONS}
+
+
+def test_no_field_of_grpo_config_is_taken_over():
+    assert not set(CobaGRPOConfig.__annotations__) & {field.name for field in dataclasses.fields(GRPOConfig)}
+    assert {option for option, name in OPTION_FIELDS.items() if option != name} == {"beta"}
+
+
+def test_unset_options_leave_the_strategys_defaults():
+    for name, cls in STRATEGIES.items():
+        assert config(strategy=name).make_allocator().strategy.options() == cls().options()
+
+
+def test_every_field_is_explained():
+    for field in dataclasses.fields(CobaGRPOConfig):
+        if field.name in CobaGRPOConfig.__annotations__:
+            assert len(field.metadata["help"]) > 20, field.name
+            assert "%" not in field.metadata["help"]
+
+
+def test_beta_stays_the_kl_coefficient():
+    made = config(strategy="static-explore", beta=0.04, coba_beta=7.0)
+    assert made.beta == 0.04
+    assert made.make_allocator().strategy.beta == 7.0
+
+
+def test_trl_parser_reads_yaml_and_command_line(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        """
+output_dir: out
+use_cpu: true
+bf16: false
+activation_checkpointing: false
+num_generations: 16
+per_device_train_batch_size: 64
+strategy: coba
+min_budget: 3
+max_budget: 64
+kappa: 15
+prior: [1.0, 2.5]
+decay: 0.25
+success_threshold: 0.9
+beta: 0.01
+""",
+        encoding="utf-8",
+    )
+    (made,) = TrlParser(CobaGRPOConfig).parse_args_and_config(
+        ["--config", str(path), "--max_budget", "96", "--per_prompt_weighting", "--tau", "0.2"]
+    )
+    assert (made.min_budget, made.max_budget, made.beta) == (3, 96, 0.01)
+    assert made.per_prompt_weighting is True
+    allocator = made.make_allocator()
+    assert allocator.strategy.prior == (1.0, 2.5)
+    assert (allocator.strategy.kappa, allocator.strategy.tau, allocator.strategy.decay) == (15, 0.2, 0.25)
+
+
+def test_trl_parser_reads_lists_and_json_from_the_command_line(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    arguments = ["--output_dir", "out", "--use_cpu", "--bf16", "false", "--activation_checkpointing", "false"]
+    (made,) = TrlParser(CobaGRPOConfig).parse_args_and_config(
+        [
+            *arguments,
+            "--prior",
+            "1",
+            "2",
+            "--strategy_options",
+            json.dumps({"kappa": 13.0, "alpha_max": None}),
+        ]
+    )
+    strategy = made.make_allocator().strategy
+    assert strategy.prior == (1.0, 2.0)
+    assert strategy.kappa == 13.0
+    assert strategy.alpha_max is None
+
+
+def test_help_can_be_printed(capsys):
+    with pytest.raises(SystemExit):
+        TrlParser(CobaGRPOConfig).parse_args_and_config(["--help"])
+    assert "--max_budget" in capsys.readouterr().out
+
+
+def test_own_strategies_and_their_options(monkeypatch):
+    module = type(sys)("own_strategies")
+    module.Own = Own
+    monkeypatch.setitem(sys.modules, "own_strategies", module)
+    made = config(strategy="own_strategies:Own", strategy_options={"window": 5}).make_allocator()
+    assert type(made.strategy) is Own
+    assert made.strategy.window == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"min_budget": 9}, r"min_budget=9, num_generations=8.*Set min_budget to 1 … 8"),
+        ({"max_budget": 7}, r"max_budget=7.*max_budget to at least 8"),
+        ({"min_budget": 0}, r"min_budget=0"),
+        ({"min_budget": 2.5}, r"min_budget=2.5.*whole numbers"),
+        ({"num_generations": None}, r"num_generations=None.*whole numbers"),
+        (
+            {"per_device_train_batch_size": 6, "gradient_accumulation_steps": 2},
+            r"12 rollouts .*steps_per_generation=2.*no multiple of num_generations=8.*Set per_device_train_batch",
+        ),
+    ],
+)
+def test_sizes_that_do_not_fit(options, expected):
+    with pytest.raises(ConfigError, match=expected):
+        config(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"strategy": "knapsack", "kappa": 15.0}, r"'knapsack' has no option 'kappa' \(set to 15.0\)"),
+        ({"strategy": "coba", "coba_beta": 2.0}, r"'coba' has no option 'coba_beta'"),
+        ({"strategy_options": {"kapa": 1.0}}, r"no option 'kapa'.*Did you mean 'kappa'"),
+        ({"kappa": 12.0, "strategy_options": {"kappa": 1.0}}, r"kappa: given both"),
+        ({"strategy_options": "kappa=1"}, r"strategy_options='kappa=1'.*JSON"),
+        ({"kappa": -1.0}, r"kappa=-1.0"),
+        ({"estimator": "windw"}, r"windw.*Did you mean 'window'"),
+        ({"visits": 3}, r"visits=3 has no effect"),
+        ({"success_threshold": float("nan")}, r"success_threshold=nan"),
+    ],
+)
+def test_options_that_do_not_exist_or_fit(options, expected):
+    with pytest.raises(OptionError, match=expected):
+        config(**options)
+
+
+def test_unknown_strategy():
+    with pytest.raises(UnknownStrategyError, match="Did you mean 'knapsack'"):
+        config(strategy="knapsak")
+
+
+def test_other_errors_of_grpo_config_come_through():
+    with pytest.raises(ValueError, match="generation_batch_size") as caught:
+        config(generation_batch_size=12, per_device_train_batch_size=8)
+    assert not isinstance(caught.value, ConfigError)

@@ -1,0 +1,70 @@
+"""Run by `test_processes.py` under torchrun: trains, resumes, and writes what this process saw.
+
+Usage: trl_two_processes.py MODEL_FOLDER OUTPUT_FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from trl_tiny import Tiny, prompts
+
+NUM_PROMPTS = 27  # three generations an epoch
+RESUME_STEP = 12  # amid the second epoch
+OPTIONS: dict[str, Any] = {
+    "save_strategy": "steps",
+    "save_steps": RESUME_STEP,
+    "max_steps": 18,
+    "min_budget": 1,
+    "max_budget": 12,
+    "num_generations": 4,
+    "per_device_train_batch_size": 6,  # 18 rows a process: a group of the data crosses the processes
+    "steps_per_generation": 3,
+}
+
+
+def graded(prompts: list[str], **_: Any) -> list[float]:
+    """A success that depends on the prompt alone, so that histories do not depend on sampling."""
+    return [(sum(map(ord, prompt)) % 7 + 1) / 8 for prompt in prompts]
+
+
+def mixed(prompts: list[str], completions: list[str], **_: Any) -> list[float]:
+    """Differs from rollout to rollout, so that there are advantages to compare."""
+    return [len(completion) / 8 for completion in completions]
+
+
+def main(model_folder: Path, output: Path) -> None:
+    tiny = Tiny(output, model_folder=model_folder)
+    shared = {
+        "rewards": [graded, mixed],
+        "data": prompts(NUM_PROMPTS),
+        "output_dir": str(output / "run"),
+        **OPTIONS,
+    }
+    straight = tiny.train(**shared)
+    resumed = tiny.train(resume_from=str(output / "run" / f"checkpoint-{RESUME_STEP}"), **shared)
+    rank = straight.trainer.accelerator.process_index
+    seen = {
+        "num_processes": straight.trainer.accelerator.num_processes,
+        "num_logged": len(straight.records),
+        "budgets": [generation["allocation"].budgets.tolist() for generation in straight.generations],
+        "ids": [generation["allocation"].prompt_ids for generation in straight.generations],
+        "prompts": [generation["prompts"] for generation in straight.generations],
+        "advantages": [generation["advantages"].tolist() for generation in straight.generations],
+        "rewards": [generation["rewards"].tolist() for generation in straight.generations],
+        "state": straight.trainer.allocator.state_dict(),
+        "weights": {name: value.tolist() for name, value in straight.weights.items()},
+        "resumed_ids": [generation["allocation"].prompt_ids for generation in resumed.generations],
+        "resumed_budgets": [generation["allocation"].budgets.tolist() for generation in resumed.generations],
+        "resumed_weights": {name: value.tolist() for name, value in resumed.weights.items()},
+    }
+    (output / f"rank-{rank}.json").write_text(json.dumps(seen), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
