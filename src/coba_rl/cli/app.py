@@ -48,7 +48,8 @@ def train(
     Parameters
     ----------
     config
-        TOML file with sections task, policy, allocation, training, evaluation, trl.
+        TOML file with sections task, policy, allocation, training, evaluation, trl; or the name of a shipped
+        configuration, e.g. qwen2.5-7b-dapo-math.
     strategy
         coba, coba-paper, coba-release, uniform, knapsack, static-exploit, static-explore, linear-decay,
         explore-exploit, variance, gvm, or "package.module:Class".

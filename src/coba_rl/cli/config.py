@@ -10,7 +10,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coba_rl.allocation import BudgetAllocator
-from coba_rl.errors import CobaError, ConfigError, suggestion
+from coba_rl.errors import ConfigError, suggestion
 
 SHIPPED = Path(__file__).parent.parent / "configs"
 """Configurations that come with the package, used by their names."""
@@ -162,11 +162,13 @@ def read_toml(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: The file is missing, unreadable or malformed.
     """
+    shipped = {file.stem: file for file in SHIPPED.glob("*.toml")}
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(shipped.get(str(path), path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(
-            f"Config file {str(path)!r} does not exist. Give a TOML file, or none at all."
+            f"Config file {str(path)!r} does not exist. Give a TOML file or the name of a shipped one. "
+            f"{suggestion(str(path), shipped)}"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"Config file {str(path)!r} cannot be read: {error}.") from None
@@ -250,9 +252,3 @@ def to_toml(config: RunConfig) -> str:
         for key, value in (section.model_extra or {}).items():
             lines.append(tomli_w.dumps({key: value}))
     return "".join(lines).lstrip()
-
-
-def describe_error(error: Exception) -> str:
-    """One readable line about an error the user caused."""
-    text = str(error) if isinstance(error, (CobaError, OSError)) else f"{type(error).__name__}: {error}"
-    return " ".join(text.split())

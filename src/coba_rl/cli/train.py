@@ -89,13 +89,13 @@ def _train(config: RunConfig, folder: RunFolder, resume: bool) -> dict[str, Any]
     from coba_rl.cli.trl_run import TrlRun  # imports torch
 
     is_main = int(os.environ.get("RANK", "0")) == 0
+    run = TrlRun(config, folder)  # first, so that data or a model that cannot be used leave no folder behind
     done = 0
     if is_main:
         if resume:
             done = folder.reopen(to_toml(config))
         else:
             folder.create(to_toml(config))
-    run = TrlRun(config, folder)
     before = _measure_once(run, folder) if is_main else None
     start = time.monotonic()
     run.train(done)

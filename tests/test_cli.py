@@ -1,0 +1,259 @@
+"""The command line: help without torch, readable errors, and the commands that do not train."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coba_rl.cli import main
+from coba_rl.cli.config import RunConfig, load_config, to_toml
+from coba_rl.cli.run_folder import RunFolder
+from coba_rl.cli.summary import where_rollouts_went
+from coba_rl.errors import ConfigError
+from coba_rl.files import append_jsonl, read_jsonl, write_atomic
+from coba_rl.tasks.policy import policy_path
+
+DATA = Path(__file__).parent / "data" / "math"
+
+
+@pytest.fixture
+def pass_rates(tmp_path: Path) -> Path:
+    file = tmp_path / "pass_rates.csv"
+    file.write_text("prompt_id,pass_rate\na,0.5\nb,0.1\nc,\n")
+    return file
+
+
+def test_help_and_version_do_not_import_torch() -> None:
+    code = (
+        "import sys; from coba_rl.cli import main; main(['--help']); main(['train', '--help']); main(['--version']);"
+        "assert not {'torch', 'transformers', 'trl', 'matplotlib'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize("name", ["train", "evaluate", "allocate", "warmstart", "env"])
+def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == 0
+    assert "Parameters" in capsys.readouterr().out
+
+
+# --- Errors ---
+
+BAD = {
+    "unknown command": (["trian"], "Did you mean"),
+    "unknown strategy": (["train", "--strategy", "knapsak"], "Did you mean 'knapsack'"),
+    "strategy that cannot be imported": (["train", "--strategy", "no.such:Thing"], "cannot be imported"),
+    "unknown option of a strategy": (["train", "--allocation.kapa", "9"], "Did you mean 'kappa'"),
+    "option another strategy has": (
+        ["train", "--strategy", "uniform", "--allocation.kappa", "9"],
+        "no option 'kappa'",
+    ),
+    "option without effect": (["train", "--allocation.visits", "3"], "no effect with estimator='drift'"),
+    "option of a wrong type": (["train", "--allocation.kappa", "many"], "expected a finite number"),
+    "option out of range": (["train", "--allocation.kappa", "1"], "more than 2"),
+    "unknown config key": (["train", "--training.stepps", "9"], "Did you mean 'steps'"),
+    "unknown config section": (["train", "--trainning.steps", "9"], "Did you mean 'training'"),
+    "config value of a wrong type": (["train", "--training.steps", "many"], "training.steps"),
+    "flag of a wrong type": (["train", "--steps", "many"], "--steps"),
+    "unknown flag": (["train", "--stepps", "9"], "--stepps"),
+    "no steps": (["train", "--steps", "0"], "greater than or equal to 1"),
+    "bounds upside down": (["train", "--allocation.min_budget", "200"], "1 ≤ fewest ≤ most"),
+    "mean budget outside the bounds": (["train", "--allocation.max_budget", "8"], "must lie within"),
+    "micro batch that does not divide": (["train", "--training.micro_batch_size", "7"], "does not divide"),
+    "missing config file": (["train", "nowhere.toml"], "does not exist"),
+    "resume without a folder": (["train", "--resume"], "needs --output-dir"),
+    "resume of nothing": (["train", "--resume", "--output-dir", "nowhere"], "no run to resume"),
+    "maths without a model": (["train", "--dataset", "x.jsonl"], "policy.model"),
+    "missing data": (["train", "--dataset", "x.jsonl", "--model", str(policy_path("hard"))], "x.jsonl"),
+    "missing model": (["train", "--model", "./nowhere", "--output-dir", "run"], "cannot be loaded"),
+    "no folder to evaluate": (["evaluate", "./nowhere"], "cannot be loaded"),
+    "no completions to evaluate": (
+        ["evaluate", str(policy_path("hard")), "--num-samples", "0"],
+        "at least 1",
+    ),
+    "missing file to allocate": (["allocate", "nowhere.csv", "--total", "9"], "does not exist"),
+    "file of an unknown kind": (["allocate", "rates.xls", "--total", "9"], ".csv"),
+    "no total": (["allocate", "rates.csv"], "total"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_mistake_gets_one_readable_line_and_exit_code_2(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments, expected = BAD[case]
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    line = captured.err.strip().splitlines()[-1]
+    assert line.startswith("coba-rl: ")
+    assert expected in line
+    assert "Traceback" not in captured.err
+    assert not list(tmp_path.iterdir()), "a mistake must leave nothing behind"
+
+
+@pytest.mark.parametrize(
+    ("content", "total", "expected"),
+    [
+        ("prompt_id,pass_rate\na,0.5\nb,0.5\n", "3", "expected between 4 and 256"),
+        ("prompt_id,pass_rate\na,0.5\nb,0.5\n", "999", "expected between 4 and 256"),
+        ("prompt_id,pass_rate\na,1.5\n", "9", "pass_rate in [0, 1]"),
+        ("prompt_id,pass_rate\na,much\n", "9", "row 1: pass_rate is 'much'"),
+        ("prompt_id,rate\na,0.5\n", "9", "expected pass_rate, or successes and attempts"),
+        ("pass_rate\n0.5\n", "9", "expected a prompt_id"),
+        ("prompt_id,successes,attempts\na,3,2\n", "9", "successes ≤ attempts"),
+        ("prompt_id,pass_rate\n", "9", "no rows"),
+    ],
+)
+def test_allocate_says_what_is_wrong_with_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, total: str, expected: str
+) -> None:
+    file = tmp_path / "rates.csv"
+    file.write_text(content)
+    assert main(["allocate", str(file), "--total", total]) == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_a_finished_folder_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.create(to_toml(RunConfig()))
+    with pytest.raises(ConfigError, match="already holds a run"):
+        folder.create(to_toml(RunConfig()))
+
+
+def test_a_config_file_that_is_not_toml_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("[training\nsteps = 3")
+    assert main(["train", str(file)]) == 2
+    assert "run.toml" in capsys.readouterr().err
+
+
+# --- Configuration ---
+
+
+def test_the_printed_configuration_is_the_configuration(tmp_path: Path) -> None:
+    overrides = {"allocation": {"strategy": "knapsack"}, "training": {"steps": 7}, "trl": {"use_vllm": True}}
+    config = load_config(None, overrides)
+    file = tmp_path / "config.toml"
+    file.write_text(to_toml(config))
+    assert load_config(file, {}) == config
+
+
+def test_the_shipped_configuration_has_the_papers_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "qwen2.5-7b-dapo-math", "--dry-run", "--json"]) == 0
+    config = json.loads(capsys.readouterr().out)
+    training, allocation = config["training"], config["allocation"]
+    assert (training["prompts_per_step"], training["rollouts_per_prompt"]) == (256, 16)
+    assert (allocation["min_budget"], allocation["max_budget"]) == (2, 128)
+    assert (training["clip_low"], training["clip_high"], training["learning_rate"]) == (0.2, 0.28, 1e-6)
+    assert (training["max_prompt_length"], training["max_completion_length"]) == (2048, 4096)
+
+
+def test_every_config_key_is_documented() -> None:
+    for section in (field.annotation for field in RunConfig.model_fields.values()):
+        for name, field in getattr(section, "model_fields", {}).items():
+            assert field.description, f"{section.__name__}.{name} has no docstring"
+
+
+# --- Commands ---
+
+
+def test_allocate_gives_the_library_s_budgets(pass_rates: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["allocate", str(pass_rates), "--total", "48", "--json", "--strategy", "coba-paper"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    budgets = {row["prompt_id"]: row["budget"] for row in result["budgets"]}
+    assert sum(budgets.values()) == 48
+    assert budgets["c"] == 16  # nothing known: the even share
+    assert result["metrics"]["coba/failure_rate"] == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_allocate_reads_and_writes_each_format(tmp_path: Path, kind: str, pass_rates: Path) -> None:
+    first, second = tmp_path / f"first.{kind}", tmp_path / "second.jsonl"
+    assert main(["allocate", str(pass_rates), "--total", "30", "--output", str(first)]) == 0
+    assert main(["allocate", str(first), "--total", "30", "--output", str(second)]) == 0
+    rows = list(read_jsonl(second))
+    assert [row["prompt_id"] for row in rows] == ["a", "b", "c"]
+    assert sum(row["budget"] for row in rows) == 30
+
+
+def test_allocate_learns_from_successes_and_attempts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "seen.jsonl"
+    append_jsonl(file, [{"prompt_id": i, "successes": s, "attempts": 8} for i, s in enumerate((8, 4, 0))])
+    assert main(["allocate", str(file), "--total", "24", "--strategy", "knapsack", "--json"]) == 0
+    budgets = [row["budget"] for row in json.loads(capsys.readouterr().out)["budgets"]]
+    assert budgets[1] > budgets[0] == 2
+
+
+def test_env_lists_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["env", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["packages"]["numpy"][0].isdigit()
+    assert facts["can_run"]["allocate"] == "yes"
+
+
+def test_evaluate_measures_the_shipped_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "completions.jsonl"
+    arguments = ["--num-samples", "4", "--limit", "128", "--json", "--output", str(output)]
+    assert main(["evaluate", str(policy_path("moderate")), *arguments]) == 0
+    result = json.loads(capsys.readouterr().out)
+    estimate = result["avg@4"]
+    assert estimate["low"] <= estimate["value"] <= estimate["high"]
+    assert 0.25 < estimate["value"] < 0.45  # its model card: 0.35
+    assert result["pass@4"]["value"] >= result["pass@1"]["value"]
+    assert len(list(read_jsonl(output))) == 128
+
+
+@pytest.mark.parametrize("name", ["aime24", "aime25", "amc23", "math500", "olympiadbench"])
+def test_evaluate_reads_local_copies_of_the_benchmarks(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--num-samples", "1", "--limit", "2", "--max-new-tokens", "2", "--json"]
+    task = f"{name}={DATA / f'{name}.jsonl'}"
+    assert main(["evaluate", str(policy_path("hard")), "--task", task, *arguments]) == 0
+    assert json.loads(capsys.readouterr().out)["num_prompts"] >= 1
+
+
+# --- Files and the run folder ---
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "state.json"
+    write_atomic(file, "old")
+
+    def full_disk(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomic(file, "new")
+    assert file.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
+
+
+def test_reopening_drops_what_came_after_the_last_whole_checkpoint(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.create("")
+    for step in (2, 4):
+        (folder.checkpoints / f"checkpoint-{step}").mkdir()
+    folder.mark_complete(folder.checkpoints / "checkpoint-2", 2)
+    folder.log_allocations([{"step": step} for step in (1, 2, 3)])
+    with folder.allocations_file.open("a") as file:
+        file.write('{"step": 4, "prom')  # cut off by the crash
+    assert folder.reopen("") == 2
+    assert [record["step"] for record in read_jsonl(folder.allocations_file)] == [1, 2]
+    assert [path.name for path in folder.checkpoints.iterdir()] == ["checkpoint-2"]
+
+
+def test_where_rollouts_went_counts_every_rollout_once() -> None:
+    rates = [None, 0.0, 0.05, 0.2, 0.5, 0.95, 1.0]
+    records = [{"pass_rate": p, "budget": 2, "successes": 1.0, "attempts": 2} for p in rates]
+    rows = where_rollouts_went(records)
+    assert [row["pass_rate"] for row in rows][:2] == ["unknown", "0–0.05"]
+    assert sum(row["share_of_rollouts"] for row in rows) == pytest.approx(1)
+    assert all(row["success"] == 0.5 for row in rows)
+    assert where_rollouts_went([]) == []

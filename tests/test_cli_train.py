@@ -1,0 +1,124 @@
+"""`coba-rl train` end to end: killed and resumed, every strategy by one flag, the run folder, own data."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+
+from coba_rl.cli.run_folder import RunFolder
+from coba_rl.files import read_jsonl
+from coba_rl.tasks.policy import policy_path
+
+pytestmark = [pytest.mark.trl, pytest.mark.timeout(600)]
+
+SMALL = [
+    "--training.prompts_per_step",
+    "8",
+    "--training.rollouts_per_prompt",
+    "4",
+    "--evaluation.num_samples",
+    "1",
+]
+DATA = Path(__file__).parent / "data" / "math"
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "coba_rl.cli", *map(str, arguments)]
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=300, check=False)
+
+
+def train(folder: Path, *arguments: str) -> dict:
+    done = run("train", "--output-dir", folder, "--json", *arguments)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def kill_after_checkpoint(folder: Path, step: int, *arguments: str) -> None:
+    process = subprocess.Popen(
+        command("train", "--output-dir", folder, *arguments),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 240
+    try:
+        while RunFolder(folder).last_step() < step:
+            assert process.poll() is None, "the run ended before it could be killed"
+            assert time.monotonic() < deadline, f"no checkpoint of step {step}"
+            time.sleep(0.01)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_a_killed_run_continues_as_if_it_had_not_been(tmp_path: Path) -> None:
+    arguments = ["--steps", "12", "--seed", "1"]
+    summary = train(tmp_path / "whole", *arguments)
+    kill_after_checkpoint(tmp_path / "killed", 6, *arguments)
+    assert not (tmp_path / "killed" / "summary.json").exists()
+    resumed = train(tmp_path / "killed", "--resume")
+
+    whole, killed = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "killed")
+    assert whole.allocations_file.read_bytes() == killed.allocations_file.read_bytes()
+    weights, again = (load_file(folder.policy / "model.safetensors") for folder in (whole, killed))
+    assert all((weights[name] == again[name]).all() for name in weights)
+    assert resumed["heldout"] == summary["heldout"]
+    assert [r["step"] for r in read_jsonl(killed.metrics_file)] == list(range(1, 13))
+
+
+def test_the_run_folder_tells_the_whole_run(tmp_path: Path) -> None:
+    summary = train(tmp_path / "run", "--steps", "3", *SMALL)
+    folder = RunFolder(tmp_path / "run")
+    records = list(read_jsonl(folder.allocations_file))
+    assert len(records) == 3 * 8
+    assert set(records[0]) == {"step", "prompt_id", "pass_rate", "budget", "successes", "attempts"}
+    for step in (1, 2, 3):
+        assert sum(r["budget"] for r in records if r["step"] == step) == 8 * 4
+    assert summary["rollouts"] == 3 * 8 * 4
+    assert sum(row["share_of_rollouts"] for row in summary["where_rollouts_went"]) == pytest.approx(1)
+    metrics = list(read_jsonl(folder.metrics_file))
+    assert {"coba/alpha", "coba/dead_groups", "loss", "grad_norm"} <= set(metrics[-1])
+    assert folder.read_summary() == summary
+    again = run("train", folder.config_file, "--dry-run", "--json")
+    assert json.loads(again.stdout)["training"]["prompts_per_step"] == 8
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "knapsack", "coba-paper", "linear-decay"])
+def test_the_strategy_is_one_flag(tmp_path: Path, strategy: str) -> None:
+    summary = train(tmp_path / "run", "--strategy", strategy, "--steps", "2", *SMALL)
+    assert summary["strategy"] == strategy
+    assert summary["rollouts"] == 2 * 8 * 4
+
+
+def test_own_data_in_the_layout_of_dapo_math(tmp_path: Path) -> None:
+    import pyarrow.parquet
+
+    rows = [json.loads(line) for line in (DATA / "dapo.jsonl").read_text().splitlines()]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "dapo.parquet")
+    summary = train(
+        tmp_path / "run",
+        *("--model", str(policy_path("hard")), "--dataset", str(tmp_path / "dapo.parquet")),
+        *("--task.heldout", f"math500={DATA / 'math500.jsonl'}"),
+        *("--steps", "1", "--training.prompts_per_step", "2", "--training.rollouts_per_prompt", "2"),
+        *("--training.max_completion_length", "4", "--evaluation.num_samples", "2"),
+    )
+    assert summary["rollouts"] == 4
+    assert summary["heldout"]["num_problems"] > 0
+
+
+def test_two_updates_on_each_batch_of_rollouts(tmp_path: Path) -> None:
+    arguments = ["--training.updates_per_step", "2", "--training.micro_batch_size", "8"]
+    summary = train(tmp_path / "run", "--steps", "3", *SMALL, *arguments)
+    assert summary["rollouts"] == 3 * 8 * 4
+    assert sorted({r["step"] for r in read_jsonl(tmp_path / "run" / "allocations.jsonl")}) == [1, 2, 3]
