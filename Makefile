@@ -20,7 +20,7 @@ lint: env        ## style, types, architecture, spelling, dependencies
 	$(BIN)/ruff format --check .
 	$(BIN)/ty check src
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/typos src tests docs README.md CONTRIBUTING.md CHANGELOG.md
+	$(BIN)/typos src docs README.md CONTRIBUTING.md CHANGELOG.md
 	$(BIN)/deptry src
 
 env: .venv/ready ## the environment of everything but verl

@@ -1,0 +1,145 @@
+"""What came back from the rollouts, read from verl's TransferQueue."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import transfer_queue as tq
+
+from coba_rl.errors import ConfigError, suggestion
+
+DEFAULT_KEYS = ("acc", "score")
+"""Where a verifier's own verdict stands, by verl's convention; penalties are added to the reward, not to these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One rollout that came back."""
+
+    uid: str
+    """Of its prompt in this step."""
+    session: int
+    """Which of the prompt's rollouts, from 0."""
+    success: float
+    """NaN: no attempt."""
+    reward: float
+    """Sum of its `rm_scores`; NaN if it has none."""
+
+
+def read_outcomes(
+    keys: Sequence[str],
+    tags: Sequence[Mapping[str, Any]],
+    *,
+    success_key: str | None,
+    partition: str = "train",
+) -> list[Outcome]:
+    """Read the rollouts behind some rows.
+
+    Padding rows are left out, and of a rollout that became several rows only the last is taken: verl gives all of
+    them its score.
+
+    Args:
+        keys: `{uid}_{session}_{row}`.
+        tags: One a key.
+        success_key: See `success_of`.
+        partition: Of the TransferQueue.
+
+    Raises:
+        ConfigError: A rollout has no `success_key`, or no number there.
+    """
+    last: dict[tuple[str, int], tuple[int, str]] = {}
+    for key, tag in zip(keys, tags, strict=True):
+        if tag.get("is_padding", False):
+            continue
+        uid, session, row = key.rsplit("_", 2)
+        last[uid, int(session)] = max(last.get((uid, int(session)), (-1, "")), (int(row), key))
+    if not last:
+        return []
+    fields = ["rm_scores", "extra_fields", *([success_key] if success_key else [])]
+    data = tq.kv_batch_get(
+        keys=[key for _, key in last.values()], partition_id=partition, select_fields=fields
+    )
+    extra_R = _column(data, "extra_fields", len(last))
+    reward_R = [
+        math.nan if scores is None else float(scores.sum())
+        for scores in _column(data, "rm_scores", len(last))
+    ]
+    named_R = _column(data, success_key, len(last)) if success_key else [None] * len(last)
+    outcomes = []
+    for (uid, session), extra, reward, named in zip(last, extra_R, reward_R, named_R, strict=True):
+        info = dict((extra or {}).get("reward_extra_info") or {})
+        if named is not None:  # A reward model in the trainer's own processes writes its results as columns.
+            info[str(success_key)] = named
+        outcomes.append(Outcome(uid, session, success_of(info, reward, success_key), reward))
+    return outcomes
+
+
+def success_of(info: Mapping[str, Any], reward: float, success_key: str | None) -> float:
+    """Success of one rollout; NaN is no attempt.
+
+    Args:
+        info: What the reward function returned (`reward_extra_info`).
+        reward: Sum of the rollout's `rm_scores`, penalties included.
+        success_key: The key that says so; None: `acc`, else `score`, else the reward.
+
+    Raises:
+        ConfigError: The key is missing, or holds no number.
+
+    Example:
+        >>> success_of({"score": -1.0, "acc": True}, -0.4, None)
+        1.0
+        >>> success_of({"score": -1.0, "acc": True}, -0.4, "score")
+        -1.0
+        >>> success_of({"acc": None}, 0.0, None)
+        nan
+    """
+    if success_key is None:
+        value = next((info[key] for key in DEFAULT_KEYS if key in info), reward)
+    elif success_key in info:
+        value = info[success_key]
+    else:
+        raise ConfigError(
+            f"algorithm.coba.success_key={success_key!r}: the reward function's result has no such key. "
+            f"{suggestion(success_key, map(str, info))}"
+        )
+    try:
+        return math.nan if value is None else float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"algorithm.coba.success_key={success_key!r}: the reward function returned {value!r} there: expected a "
+            "number, true or false, or None for a rollout that cannot be judged."
+        ) from None
+
+
+def check_graded(outcomes: Iterable[Outcome], threshold: float | None) -> None:
+    """Refuse successes that are no graded success before they move any pass rate.
+
+    Raises:
+        ConfigError: Without a threshold, a success outside [0, 1].
+
+    Example:
+        >>> check_graded([Outcome("a", 0, -1.0, -1.0)], threshold=0.5)
+    """
+    for outcome in outcomes:
+        if threshold is None and not (math.isnan(outcome.success) or 0.0 <= outcome.success <= 1.0):
+            raise ConfigError(
+                f"A rollout's success is {outcome.success!r}: expected a number in [0, 1]. Set "
+                "algorithm.coba.success_threshold to the value from which on a rollout counts as a success, or "
+                "algorithm.coba.success_key to a key of the reward function's result that holds 0 to 1."
+            )
+
+
+def _column(data: Any, name: str, size: int) -> list[Any]:
+    """A field of a TransferQueue batch, row by row; None in each row where the field does not exist."""
+    if name not in data.keys():  # noqa: SIM118  `in` of a TensorDict itself means something else
+        return [None] * size
+    return [getattr(value, "data", value) if _is_wrapped(value) else value for value in list(data[name])]
+
+
+def _is_wrapped(value: Any) -> bool:
+    from tensordict import NonTensorData
+
+    return isinstance(value, NonTensorData)

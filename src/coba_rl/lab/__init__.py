@@ -1,0 +1,1 @@
+"""A small, deterministic GRPO on the embedded task, for comparing strategies in minutes."""
