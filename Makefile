@@ -4,7 +4,8 @@ BIN := .venv/bin
 BIN_VERL := .venv-verl/bin
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help train test env lint train-verl test-verl env-verl clean
+
+.PHONY: help train test chromium env lint train-verl test-verl env-verl clean
 
 help:            ## what can be made
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -12,8 +13,9 @@ help:            ## what can be made
 train: env       ## train the embedded policy with CoBA budgets through TRL, in minutes on a CPU
 	$(BIN)/coba-rl train
 
-test: env lint test-verl   ## everything CI checks
-	$(BIN)/pytest tests --ignore tests/verl
+test: env lint chromium   ## everything CI checks
+	$(BIN)/pytest tests src --ignore tests/verl --ignore src/coba_rl/hosts/verl
+	$(MAKE) test-verl
 
 lint: env        ## style, types, architecture, spelling, dependencies
 	$(BIN)/ruff check .
@@ -22,6 +24,11 @@ lint: env        ## style, types, architecture, spelling, dependencies
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/typos src docs README.md CONTRIBUTING.md CHANGELOG.md
 	$(BIN)/deptry src
+
+chromium:        # for the tests that look at report pages
+	@command -v chromium > /dev/null || test -n "$$CHROMIUM" || \
+	  { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -qq -y chromium > /dev/null; } || \
+	  { echo "The report tests need Chromium: install it, or set CHROMIUM to its path."; exit 1; }
 
 env: .venv/ready ## the environment of everything but verl
 

@@ -12,7 +12,6 @@ import pytest
 from coba_rl.cli import main
 from coba_rl.cli.config import RunConfig, load_config, to_toml
 from coba_rl.cli.run_folder import RunFolder
-from coba_rl.cli.summary import where_rollouts_went
 from coba_rl.errors import ConfigError
 from coba_rl.files import append_jsonl, read_jsonl, write_atomic
 from coba_rl.tasks.policy import policy_path
@@ -247,13 +246,3 @@ def test_reopening_drops_what_came_after_the_last_whole_checkpoint(tmp_path: Pat
     assert folder.reopen("") == 2
     assert [record["step"] for record in read_jsonl(folder.allocations_file)] == [1, 2]
     assert [path.name for path in folder.checkpoints.iterdir()] == ["checkpoint-2"]
-
-
-def test_where_rollouts_went_counts_every_rollout_once() -> None:
-    rates = [None, 0.0, 0.05, 0.2, 0.5, 0.95, 1.0]
-    records = [{"pass_rate": p, "budget": 2, "successes": 1.0, "attempts": 2} for p in rates]
-    rows = where_rollouts_went(records)
-    assert [row["pass_rate"] for row in rows][:2] == ["unknown", "0–0.05"]
-    assert sum(row["share_of_rollouts"] for row in rows) == pytest.approx(1)
-    assert all(row["success"] == 0.5 for row in rows)
-    assert where_rollouts_went([]) == []

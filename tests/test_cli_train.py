@@ -90,6 +90,7 @@ def test_the_run_folder_tells_the_whole_run(tmp_path: Path) -> None:
     metrics = list(read_jsonl(folder.metrics_file))
     assert {"coba/alpha", "coba/dead_groups", "loss", "grad_norm"} <= set(metrics[-1])
     assert folder.read_summary() == summary
+    assert "<svg" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     again = run("train", folder.config_file, "--dry-run", "--json")
     assert json.loads(again.stdout)["training"]["prompts_per_step"] == 8
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from coba_rl.allocation.capability import Capability
 from coba_rl.allocation.prompt_table import PromptId, PromptTable
-from coba_rl.errors import OptionError, suggestion
+from coba_rl.errors import OptionError
 
 _TINY = 1e-9  # keeps logits finite
 
@@ -61,7 +61,7 @@ class PassRateEstimator(ABC):
         """Restore what `state_dict` returned."""
 
 
-class _TableEstimator(PassRateEstimator):
+class TableEstimator(PassRateEstimator):
     """An estimator whose whole per-prompt state is one table."""
 
     def __init__(self, columns: dict[str, float]) -> None:
@@ -77,7 +77,7 @@ class _TableEstimator(PassRateEstimator):
         self._table.load_state_dict(state["table"])
 
 
-class WindowEstimator(_TableEstimator):
+class WindowEstimator(TableEstimator):
     """Successes over attempts of the last k visits, as in the paper; NaN for a prompt never visited.
 
     Args:
@@ -117,7 +117,7 @@ class WindowEstimator(_TableEstimator):
         self._table["num_visits"][rows] += 1.0
 
 
-class PosteriorEstimator(_TableEstimator):
+class PosteriorEstimator(TableEstimator):
     """Mean of a Beta posterior whose past counts fade at every visit.
 
     p = (s + a·w)/(n + (a + b)·w) with s ← decay·s + successes and n ← decay·n + attempts. The prior weight w
@@ -197,15 +197,15 @@ class DriftEstimator(PosteriorEstimator):
 
     def _global_logit(self) -> float:
         # Half a success and half a failure in a thousand keep the shift finite when all or nothing passes.
-        return float(_logit(np.array((1.0 - self._recent.failure_rate) * 0.999 + 0.0005)))
+        return float(logit(np.array((1.0 - self._recent.failure_rate) * 0.999 + 0.0005)))
 
     def _moved_mean(self, rows: np.ndarray) -> np.ndarray:
         shift = self._global_logit() - self._table["global_logit"][rows]
-        return _sigmoid(_logit(self._mean(rows)) + shift)
+        return sigmoid(logit(self._mean(rows)) + shift)
 
     def estimate(self, prompt_ids: Sequence[PromptId]) -> np.ndarray:
         rows = self._table.rows(prompt_ids)
-        unseen = _sigmoid(self._global_logit()) if self._recent.started else self._a / (self._a + self._b)
+        unseen = sigmoid(self._global_logit()) if self._recent.started else self._a / (self._a + self._b)
         estimate = np.full(len(rows), unseen)
         estimate[rows >= 0] = self._moved_mean(rows[rows >= 0])
         return estimate
@@ -229,35 +229,6 @@ class DriftEstimator(PosteriorEstimator):
         self._recent.load_state_dict(state["recent"])
 
 
-ESTIMATORS: dict[str, type[PassRateEstimator]] = {
-    "window": WindowEstimator,
-    "posterior": PosteriorEstimator,
-    "drift": DriftEstimator,
-}
-"""Estimators by name."""
-
-ESTIMATOR_OPTIONS = {"window": ("visits",), "posterior": ("prior", "decay"), "drift": ("prior", "decay")}
-"""The options each estimator takes."""
-
-
-def make_estimator(name: str, **options: Any) -> PassRateEstimator:
-    """Build an estimator; options that are None keep their defaults.
-
-    Raises:
-        OptionError: Unknown estimator, or an option that it does not use.
-    """
-    if name not in ESTIMATORS:
-        raise OptionError(f"Unknown estimator {name!r}. {suggestion(name, ESTIMATORS)}")
-    given = {option: value for option, value in options.items() if value is not None}
-    for option, value in given.items():
-        if option not in ESTIMATOR_OPTIONS[name]:
-            raise OptionError(
-                f"{option}={value!r} has no effect with estimator={name!r}, which takes "
-                f"{', '.join(ESTIMATOR_OPTIONS[name])}. Remove it or choose another estimator."
-            )
-    return ESTIMATORS[name](**given)
-
-
 def _check_prior(prior: Any) -> tuple[float, float]:
     try:
         a, b = (float(value) for value in prior)
@@ -270,10 +241,10 @@ def _check_prior(prior: Any) -> tuple[float, float]:
     return a, b
 
 
-def _logit(p: np.ndarray) -> np.ndarray:
+def logit(p: np.ndarray) -> np.ndarray:
     p = np.clip(p, _TINY, 1.0 - _TINY)
     return np.log(p) - np.log1p(-p)
 
 
-def _sigmoid(x: np.ndarray | float) -> np.ndarray:
+def sigmoid(x: np.ndarray | float) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-x))

@@ -3,8 +3,8 @@
 Maximise Σ V_i(B_i) subject to Σ B_i = total and low ≤ B_i ≤ high, for integers B_i.
 
 `fast` and `heap` break ties alike: among rollouts of equal gain, first the prompt that has fewer, then the one
-that comes earlier in the batch. So equal prompts never differ by more than one rollout. Dynamic programming takes the
-most even of the best budgets, as far as sums of values in floating point tell them apart.
+that comes earlier in the batch. So equal prompts never differ by more than one rollout. Dynamic programming
+takes the most even of the best budgets, as far as sums of values in floating point tell them apart.
 """
 
 from __future__ import annotations

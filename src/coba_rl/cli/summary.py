@@ -2,51 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+import sys
+from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from coba_rl.cli.tables import format_estimate, print_json, print_table
 
-BINS = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1.0)
-"""Edges of the pass-rate bins in which rollouts are counted."""
 
+def write_report(folder: Path) -> None:
+    """Write the run's `report.html` and say where it is, or what is missing for it."""
+    from coba_rl.report import write_run_report
 
-def where_rollouts_went(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Share of prompts and rollouts, and success, by the pass rate that was believed when allocating.
-
-    Args:
-        records: Lines of `allocations.jsonl`.
-
-    Returns:
-        One row a bin, `unknown` first; bins without prompts are left out.
-    """
-    columns = [(r["pass_rate"], r["budget"], r["successes"], r["attempts"]) for r in records]
-    if not columns:
-        return []
-    p, budget, successes, attempts = (
-        np.array([math.nan if v is None else v for v in column], dtype=float)
-        for column in zip(*columns, strict=True)
-    )
-    place = np.where(np.isnan(p), -1, np.clip(np.searchsorted(BINS, p, side="right") - 1, 0, len(BINS) - 2))
-    rows = []
-    for index in range(-1, len(BINS) - 1):
-        here = place == index
-        if not here.any():
-            continue
-        judged = attempts[here].sum()
-        rows.append(
-            {
-                "pass_rate": "unknown" if index < 0 else f"{BINS[index]:g}–{BINS[index + 1]:g}",
-                "share_of_prompts": float(here.mean()),
-                "share_of_rollouts": float(budget[here].sum() / budget.sum()),
-                "mean_budget": float(budget[here].mean()),
-                "success": float(successes[here].sum() / judged) if judged else None,
-            }
-        )
-    return rows
+    try:
+        print(f"coba-rl: report in {str(write_run_report(folder))!r}", file=sys.stderr)
+    except ImportError as error:
+        print(f"coba-rl: no report: {error}", file=sys.stderr)
 
 
 def print_summary(summary: dict[str, Any], as_json: bool) -> None:

@@ -12,11 +12,13 @@ from typing import Any
 
 from coba_rl.cli.config import RunConfig, load_config, parse_overrides, to_toml
 from coba_rl.cli.run_folder import RunFolder
-from coba_rl.cli.summary import print_summary, where_rollouts_went
+from coba_rl.cli.summary import print_summary, write_report
 from coba_rl.cli.tables import print_json
 from coba_rl.errors import ConfigError
 from coba_rl.evaluate import mean_estimate, paired_difference
 from coba_rl.files import read_jsonl, write_json
+from coba_rl.report.records import Allocations
+from coba_rl.report.series import rollouts_by_bin
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ def _train(config: RunConfig, folder: RunFolder, resume: bool) -> dict[str, Any]
     after = run.measure_heldout()
     summary = summarise(config, folder, before, after, seconds)
     folder.write_summary(summary)
+    write_report(folder.path)
     return summary
 
 
@@ -159,5 +162,5 @@ def summarise(
         "dead_groups": sum(dead) / len(dead) if dead else 0.0,
         "seconds": seconds,
         "heldout": heldout,
-        "where_rollouts_went": where_rollouts_went(allocations),
+        "where_rollouts_went": rollouts_by_bin(Allocations.from_records(allocations)),
     }

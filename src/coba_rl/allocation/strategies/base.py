@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coba_rl.allocation.capability import Capability
-from coba_rl.allocation.pass_rates import Visits, make_estimator
+from coba_rl.allocation.estimators import make_estimator
+from coba_rl.allocation.pass_rates import Visits
 from coba_rl.allocation.prompt_table import PromptId
 from coba_rl.allocation.solvers import SOLVERS, check_feasible, check_solver, even_split
 from coba_rl.allocation.value import Gains
@@ -41,7 +42,7 @@ class Strategy(ABC):
     window: int = 1
     """Steps k over which the failure rate is averaged (Eq. 6)."""
     estimator: str = "window"
-    """How pass rates are estimated: `window`, `posterior` or `drift`."""
+    """How pass rates are estimated: `window`, `posterior`, `drift` or `ability`."""
     visits: int | None = None
     """Last visits of a prompt to average over (`window` estimator; default 1)."""
     prior: tuple[float, float] | None = None

@@ -110,7 +110,7 @@ class CobaGRPOConfig(GRPOConfig):
         default=None, metadata=_option("Steps over which the failure rate is averaged.")
     )
     estimator: str | None = field(
-        default=None, metadata=_option("How pass rates are estimated: window, posterior or drift.")
+        default=None, metadata=_option("How pass rates are estimated: window, posterior, drift or ability.")
     )
     visits: int | None = field(
         default=None, metadata=_option("Last visits of a prompt to average over (estimator window).")

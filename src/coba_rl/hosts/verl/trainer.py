@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf, open_dict
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
@@ -18,6 +19,7 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from coba_rl.errors import StateError
+from coba_rl.hosts.verl.filtering import surplus_keys
 from coba_rl.hosts.verl.options import CobaOptions
 from coba_rl.hosts.verl.outcomes import read_outcomes
 from coba_rl.hosts.verl.prompts import PromptIds
@@ -101,6 +103,37 @@ class CobaTrainerSync(PPOTrainerSync):
         if (budgets != self.coba_step.mean_budget).any():
             batch[ROLLOUT_FIELD] = torch.from_numpy(budgets)
         return super()._submit_batch_to_rollout(batch)
+
+    def _balance_batch(
+        self, batch: KVBatchMeta, metrics: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> KVBatchMeta:
+        if self._filters_groups:
+            batch, num_dropped = self._keep_within_total(batch)
+            metrics["coba/dropped_rows"] = float(num_dropped)
+        return super()._balance_batch(batch, metrics, *args, **kwargs)
+
+    @property
+    def _filters_groups(self) -> bool:
+        return bool(OmegaConf.select(self.config, "algorithm.filter_groups.enable"))
+
+    def _keep_within_total(self, batch: KVBatchMeta) -> tuple[KVBatchMeta, int]:
+        total = int(self.config.data.train_batch_size) * self.coba_step.mean_budget
+        surplus = surplus_keys(batch.keys, total)
+        if not surplus:
+            return batch, 0
+        rows = list(zip(batch.keys, batch.tags, strict=True))
+        dropped = [(key, tag) for key, tag in rows if key in surplus]
+        kept = [(key, tag) for key, tag in rows if key not in surplus]
+        self.coba_step.add(self._read([key for key, _ in dropped], [tag for _, tag in dropped]))
+        tq.kv_clear(keys=[key for key, _ in dropped], partition_id=batch.partition_id)
+        smaller = KVBatchMeta(
+            partition_id=batch.partition_id,
+            keys=[key for key, _ in kept],
+            tags=[tag for _, tag in kept],
+            fields=batch.fields,
+            extra_info=batch.extra_info,
+        )
+        return smaller, len(dropped)
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         batch = super()._compute_advantage(batch, metrics)

@@ -3,7 +3,7 @@
 For trying a configuration and for tests: everything of `python -m verl.trainer.main_ppo` is real (Ray,
 TransferQueue, agent loop, reward loop, FSDP2, checkpoints), only the device and the generator are small. Load it by
 
-    VERL_PLATFORM=cpu VERL_USE_EXTERNAL_MODULES=coba_rl.hosts.verl.cpu
+    VERL_PLATFORM=cpu VERL_USE_EXTERNAL_MODULES=coba_rl.hosts.verl
 
 and take the settings a CPU needs from the configuration shipped here:
 

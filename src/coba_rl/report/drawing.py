@@ -1,0 +1,140 @@
+"""From a matplotlib figure to an SVG element that can stand inside an HTML page.
+
+Text stays text, so it can be selected and scales with the page; ids are made unique to the figure, so that
+many figures share a page; the same data give the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
+    "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
+)  # fmt: skip
+"""Okabe and Ito's colours, told apart with every common colour vision."""
+
+GREY = "#9a9a9a"
+
+LINE_STYLES = ("-", "--", "-.", ":")
+LINE_COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
+MARKERS = ("o", "s", "^", "D")
+
+WIDTH = 4.8
+"""Inches. Narrow on purpose: shrunk to the width of a phone, text of 10 points can still be read."""
+
+_STYLE: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "font.family": "DejaVu Sans",
+    "font.size": 10.0,
+    "axes.titlesize": 10.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e3e3e3",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 9.0,
+    "hatch.linewidth": 0.6,
+    "figure.constrained_layout.use": True,
+}
+
+_SVG = "http://www.w3.org/2000/svg"
+_XLINK = "{http://www.w3.org/1999/xlink}href"
+_FONT = re.compile(r"'?DejaVu Sans'?[^;]*")
+
+
+def draw(name: str, title: str, paint: Callable[[Figure], None], height: float = 2.7) -> str:
+    """Draw a figure as an SVG element.
+
+    Args:
+        name: Short and unique on the page: the id of the element and the prefix of the ids in it.
+        title: What is shown, for those who cannot see it.
+        paint: Draws on an empty figure.
+        height: Inches; the width is `WIDTH`.
+
+    Returns:
+        `<svg role="img" aria-label=…>…</svg>`, without a fixed size.
+
+    Example:
+        >>> svg = draw("line", "A line", lambda figure: figure.subplots().plot([0, 1]))
+        >>> svg.startswith("<svg"), 'aria-label="A line"' in svg, svg == draw(
+        ...     "line", "A line", lambda figure: figure.subplots().plot([0, 1])
+        ... )
+        (True, True, True)
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # a user's matplotlibrc must not change the report
+        matplotlib.rcParams.update(_STYLE | {"svg.hashsalt": name})  # ty: ignore
+        figure = Figure(figsize=(WIDTH, height))
+        paint(figure)
+        buffer = io.StringIO()
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(buffer, format="svg", metadata=nothing)
+    return _embed(buffer.getvalue(), name, title)
+
+
+def _embed(svg: str, name: str, title: str) -> str:
+    """Make a standalone SVG document a well-behaved element of a page."""
+    ElementTree.register_namespace("", _SVG)
+    root = ElementTree.fromstring(svg)
+    for defs in root.findall(f"{{{_SVG}}}defs"):
+        for style in defs.findall(f"{{{_SVG}}}style"):
+            defs.remove(
+                style
+            )  # its selector `*` would reach the whole page; the attributes below say the same
+    for element in root.iter():
+        _localise(element, name)
+    for size in ("width", "height", "version"):
+        root.attrib.pop(size, None)
+    root.attrib |= {
+        "id": name,
+        "role": "img",
+        "aria-label": title,
+        "stroke-linejoin": "round",
+        "stroke-linecap": "butt",
+        "font-family": "system-ui, sans-serif",
+    }
+    label = ElementTree.Element(f"{{{_SVG}}}title")
+    label.text = title
+    root.insert(0, label)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _localise(element: ElementTree.Element, name: str) -> None:
+    for key, value in list(element.attrib.items()):
+        if key == "id":
+            element.attrib[key] = f"{name}-{value}"
+        elif key == _XLINK:
+            del element.attrib[key]
+            element.attrib["href"] = value.replace("#", f"#{name}-", 1) if value.startswith("#") else value
+        else:
+            local = value.replace("url(#", f"url(#{name}-")
+            element.attrib[key] = _FONT.sub("system-ui, sans-serif", local) if key == "style" else local
+
+
+def format_axes(axes: Axes, xlabel: str = "", ylabel: str = "", share: bool = False) -> None:
+    """Label the axes; `share` fixes the vertical one to [0, 1]. Numbers get thousands separators."""
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
+    axes.set(xlabel=xlabel, ylabel=ylabel)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    if share:
+        axes.set_ylim(0.0, 1.0)
+
+
+def legend_above(figure: Figure, ncols: int = 2) -> None:
+    """Put one legend above all panels, where it hides nothing."""
+    figure.legend(loc="outside upper left", ncols=ncols, columnspacing=1.2, handlelength=2.4)

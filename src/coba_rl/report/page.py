@@ -1,0 +1,97 @@
+"""Sections of text, figures and tables → one HTML page that needs nothing but itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph."""
+
+    kind: ClassVar[str] = "text"
+    text: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """An SVG element with what it shows and how to read it."""
+
+    title: str
+    svg: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Figures side by side where there is room."""
+
+    kind: ClassVar[str] = "figures"
+    figures: Sequence[Figure]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; the first cell of a row names it."""
+
+    kind: ClassVar[str] = "table"
+    caption: str
+    columns: Sequence[str]
+    """Headings; empty for a list of facts."""
+    rows: Sequence[Sequence[str]]
+    collapsed: bool = False
+    """Whether the reader has to open it."""
+    shades: Sequence[Sequence[float]] | None = None
+    """How dark each cell after the first is, in [0, 1]."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """Preformatted text that the reader has to open."""
+
+    kind: ClassVar[str] = "code"
+    caption: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the page."""
+
+    id: str
+    title: str
+    blocks: Sequence[Text | Figures | Table | Code]
+
+
+def render_page(title: str, sections: Sequence[Section], subtitle: str = "") -> str:
+    """The HTML of a page. Everything but the SVG of figures is escaped.
+
+    Args:
+        title: Heading and document title.
+        sections: In the order of reading.
+        subtitle: A line below the heading.
+
+    Example:
+        >>> page = render_page("R&D", [Section("verdict", "Verdict", [Text("a < b")])])
+        >>> "<title>R&amp;D</title>" in page, "<p>a &lt; b</p>" in page
+        (True, True)
+    """
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+    from markupsafe import Markup
+
+    templates = files("coba_rl.report") / "templates"
+    environment = Environment(
+        loader=FunctionLoader(lambda name: (templates / name).read_text(encoding="utf-8")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["svg"] = Markup
+    css = Markup((templates / "page.css").read_text(encoding="utf-8"))
+    template = environment.get_template("page.html.jinja")
+    return template.render(title=title, subtitle=subtitle, sections=sections, css=css)

@@ -1,0 +1,121 @@
+"""The report of a training run: run folder → sections → `report.html`."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+from coba_rl.errors import ConfigError
+from coba_rl.files import write_atomic
+from coba_rl.report.page import Code, Section, Table, Text, render_page
+from coba_rl.report.records import RunRecords, read_run
+from coba_rl.report.run_sections import (
+    budget_section,
+    dead_groups_section,
+    learning_section,
+    preference_section,
+    transition_section,
+)
+from coba_rl.report.verdict import key_facts, verdict
+
+_MOST_ROWS = 50
+
+
+def write_run_report(folder: Path, output: Path | None = None) -> Path:
+    """Write the report of a training run as one self-contained HTML page.
+
+    The page depends on the records alone: the same records give the same bytes. A run that is not finished is
+    reported as far as it got.
+
+    Args:
+        folder: The run's folder, as `coba-rl train` leaves it.
+        output: The page; unset: `report.html` in the folder.
+
+    Returns:
+        The path of the page, which is written whole or not at all.
+
+    Raises:
+        ConfigError: No records in the folder, a damaged file, or a page that cannot be written.
+        ImportError: matplotlib or jinja2 is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as empty:
+        ...     write_run_report(Path(empty))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        coba_rl.errors.ConfigError: '...' holds no run records: ...
+    """
+    folder = Path(folder)
+    target = folder / "report.html" if output is None else Path(output)
+    run = read_run(folder)
+    try:
+        html = render_page(_title(run), run_sections(run))
+    except ModuleNotFoundError as error:
+        raise ImportError(f"reports need {error.name}: pip install 'coba-rl[report]'") from error
+    try:
+        write_atomic(target, html)
+    except OSError as error:
+        raise ConfigError(
+            f"The report {str(target)!r} cannot be written: {error}. Choose an output in a folder that "
+            "exists and can be written."
+        ) from None
+    return target
+
+
+def run_sections(run: RunRecords) -> list[Section]:
+    """The sections of a run's report, in the order of reading."""
+    overview = [*(Text(text) for text in verdict(run)), Table("The run", [], key_facts(run))]
+    sections = [
+        Section("verdict", "What this run shows", overview),
+        learning_section(run),
+        budget_section(run),
+        preference_section(run),
+        dead_groups_section(run),
+        transition_section(run),
+        _numbers_section(run),
+    ]
+    if run.config_text:
+        code = Code("Show the resolved configuration", run.config_text)
+        sections.append(Section("configuration", "Configuration", [code]))
+    return sections
+
+
+def _title(run: RunRecords) -> str:
+    task = run.config.get("task", {}).get("name")
+    return f"Training run: {run.strategy}" + (f" on {task}" if task else "")
+
+
+_COLUMNS = {
+    "step": ("step", ",.0f"),
+    "success per prompt": ("coba/success_per_prompt", ".3f"),
+    "F̄": ("coba/failure_rate", ".3f"),
+    "α": ("coba/alpha", ".3f"),
+    "β": ("coba/beta", ".3f"),
+    "τ": ("coba/tau", ".3g"),
+    "fewest rollouts": ("coba/budget_min", ",.0f"),
+    "most rollouts": ("coba/budget_max", ",.0f"),
+    "all wrong": ("coba/dead_groups_all_wrong", ".3f"),
+    "all right": ("coba/dead_groups_all_right", ".3f"),
+}
+"""Heading of the table of numbers → metric and its format."""
+
+
+def _numbers_section(run: RunRecords) -> Section:
+    """The logged numbers behind the figures, thinned out evenly for long runs."""
+    title = "Numbers behind the figures"
+    num = len(run.metrics)
+    if not num:
+        return Section("numbers", title, [Text("No step has been logged, so there are no metrics to show.")])
+    shown = np.unique(np.linspace(0, num - 1, min(num, _MOST_ROWS)).round().astype(int)).tolist()
+    columns = [name for name, (key, _) in _COLUMNS.items() if np.isfinite(run.metric(key)).any()]
+    rows = [
+        [_cell(run.metrics[i].get(_COLUMNS[name][0]), _COLUMNS[name][1]) for name in columns] for i in shown
+    ]
+    caption = "Show every step" if len(shown) == num else f"Show {len(shown)} of {num:,} steps"
+    return Section("numbers", title, [Table(caption, columns, rows, collapsed=True)])
+
+
+def _cell(value: float | None, form: str) -> str:
+    return "–" if value is None or math.isnan(value) else format(value, form)

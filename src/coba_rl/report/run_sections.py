@@ -1,0 +1,225 @@
+"""The sections of a run's report that hold figures; each says so where the run has nothing for it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from coba_rl.allocation.capability import transform
+from coba_rl.allocation.strategies import STRATEGIES
+from coba_rl.allocation.strategies.coba import CobaPaper
+from coba_rl.evaluate import DIFFICULTY_CLASSES, Estimate
+from coba_rl.report import figures
+from coba_rl.report.figures import Curve, ValueStage
+from coba_rl.report.page import Figure, Figures, Section, Table, Text
+from coba_rl.report.records import RunRecords
+from coba_rl.report.series import (
+    Windows,
+    budget_by_bin,
+    moving_average,
+    rollouts_by_bin,
+    value_stages,
+    visit_transitions,
+)
+
+
+def learning_section(run: RunRecords) -> Section:
+    """Success over the steps, and over the rollouts spent."""
+    title = "Learning, and what it cost"
+    success_S = run.metric("coba/success_per_prompt")
+    if not np.isfinite(success_S).any():
+        text = "No step has logged its success, so there is no learning curve."
+        return Section("learning", title, [Text(text)])
+    curve = _curve(run, success_S, run.step_S, float(run.steps_done))
+    svg = figures.curves_figure("figure-learning", "Success at each step", [curve], "step")
+    caption = (
+        "Each dot is one step: the mean over its prompts of the share of rollouts that succeeded. Every "
+        "step has other prompts, so dots scatter."
+    )
+    if curve.heldout:
+        caption += (
+            " The two marks with bars are accuracy on held-out problems before and after, with the 95 % "
+            "interval over problems."
+        )
+    shown = [Figure("Learning curve", svg, caption)]
+    if len(run.allocations):
+        total = float(run.allocations.budget_A.sum())
+        curve = _curve(run, success_S, _rollouts_spent(run), total)
+        svg = figures.curves_figure("figure-cost", "Success by rollouts spent", [curve], "rollouts so far")
+        caption = (
+            "The same success against all rollouts generated so far, which is what a run costs. The "
+            "further left a height is reached, the cheaper it was. The rollouts of the held-out "
+            "measurements are not counted."
+        )
+        shown.append(Figure("Cost against accuracy", svg, caption))
+    return Section("learning", title, [Figures(shown)])
+
+
+def _curve(run: RunRecords, success_S: np.ndarray, x_S: np.ndarray, end: float) -> Curve:
+    """Training success over `x_S`, with the held-out accuracy at 0 and at `end`."""
+    width = max(1, len(success_S) // 20) | 1
+    label = "training success" if width == 1 else f"training, mean of {width} steps"
+    heldout = (run.summary or {}).get("heldout") or {}
+    marks = [(x, _estimate(heldout[key])) for x, key in ((0.0, "before"), (end, "after")) if heldout.get(key)]
+    return Curve(label, x_S, success_S, moving_average(success_S, width), marks)
+
+
+def _estimate(numbers: dict[str, float | None]) -> Estimate:
+    """The inverse of `Estimate.as_dict`."""
+    return Estimate(*(math.nan if (n := numbers[key]) is None else n for key in ("value", "low", "high")))
+
+
+def _rollouts_spent(run: RunRecords) -> np.ndarray:
+    """(S,) rollouts generated up to and including each step."""
+    totals = np.bincount(run.allocations.step_A, run.allocations.budget_A, minlength=run.steps_done + 1)
+    return np.cumsum(totals)[run.step_S]
+
+
+def budget_section(run: RunRecords) -> Section:
+    """Where the rollouts went."""
+    title = "Where the rollouts went"
+    if not len(run.allocations):
+        text = "The run has no allocation records, so budgets cannot be shown."
+        return Section("budgets", title, [Text(text)])
+    steps = run.allocations.step_A
+    budgets = budget_by_bin(run.allocations, Windows.over(int(steps.min()), int(steps.max())))
+    shares = Figure(
+        "Share of rollouts",
+        figures.budget_shares_figure("figure-budget-shares", budgets),
+        "How each step's rollouts were divided over prompts, by the pass rate believed when allocating: "
+        "dark is hard, light is easy, hatched grey is unknown. A wide band may be a large budget for each "
+        "prompt, or just many prompts.",
+    )
+    means = Figure(
+        "Budget of one prompt",
+        figures.mean_budget_figure("figure-mean-budget", budgets),
+        "The mean number of rollouts that a prompt of each believed pass rate got. From one colour to the "
+        "next the budget doubles; white means that no prompt was there.",
+    )
+    note = Text(
+        "A believed pass rate is the strategy's estimate, not the truth: success is what the rollouts "
+        "then showed. A prompt never tried before counts as unknown, or under the pass rate its strategy "
+        "assumes for it."
+    )
+    return Section("budgets", title, [Figures([shares, means]), _rollouts_table(run), note])
+
+
+def _rollouts_table(run: RunRecords) -> Table:
+    rows = [
+        [
+            row["pass_rate"],
+            f"{row['share_of_prompts']:.1%}",
+            f"{row['share_of_rollouts']:.1%}",
+            f"{row['mean_budget']:.1f}",
+            "–" if row["success"] is None else f"{row['success']:.3f}",
+        ]
+        for row in rollouts_by_bin(run.allocations)
+    ]
+    columns = ["pass rate", "prompts", "rollouts", "mean budget", "success"]
+    return Table("All steps together, by the pass rate believed at the time", columns, rows)
+
+
+def preference_section(run: RunRecords) -> Section:
+    """How capable the policy was, and which pass rates were therefore preferred."""
+    title = "Capability and preference"
+    drawn = [figure for figure in (_capability_figure(run), _value_figure(run)) if figure]
+    if not drawn:
+        text = f"The strategy {run.strategy} has no α, β and τ: figures of capability and value are left out."
+        return Section("preference", title, [Text(text)])
+    return Section("preference", title, [Figures(drawn)])
+
+
+def _capability_figure(run: RunRecords) -> Figure | None:
+    """F̄, F̃ and α over time; None for a strategy without α."""
+    alpha_S = run.metric("coba/alpha")
+    if not np.isfinite(alpha_S).any():
+        return None
+    failure_S = run.metric("coba/failure_rate")
+    transformed_S = _transformed(run, failure_S)
+    svg = figures.capability_figure("figure-capability", run.step_S, failure_S, transformed_S, alpha_S)
+    caption = "Above: F̄, the share of rollouts that fail, averaged over prompts and recent steps" + (
+        "." if transformed_S is None else ", and F̃, which falls faster once F̄ is below a threshold (Eq. 6)."
+    )
+    caption += (
+        " Below: α, which together with β sets the preferred pass rates: a high α prefers easy prompts."
+    )
+    return Figure("F̄, F̃ and α" if transformed_S is not None else "F̄ and α", svg, caption)
+
+
+def _value_figure(run: RunRecords) -> Figure | None:
+    """V(p) and the budgets given at the start, the middle and the end; None without α, β and τ."""
+    shape = np.array([run.metric(f"coba/{key}") for key in ("alpha", "beta", "tau", "budget_mean")])
+    kept = np.flatnonzero(np.isfinite(shape).all(axis=0))
+    if not len(kept) or not len(run.allocations):
+        return None
+    low_S, high_S = (run.metric(f"coba/budget_{end}")[kept] for end in ("min", "max"))
+    stages = []
+    for position in value_stages(run.step_S[kept], low_S, high_S):
+        index = kept[position]
+        here = run.allocations.step_A == run.step_S[index]
+        rates, budgets = run.allocations.pass_rate_A[here], run.allocations.budget_A[here]
+        stages.append(ValueStage(int(run.step_S[index]), *shape[:, index].tolist(), rates, budgets))
+    svg = figures.value_figure("figure-value", stages)
+    caption = (
+        "Above: the value V(B, p) of a prompt (Eq. 9) at the step's mean budget B, by its pass rate, with "
+        "the α, β and τ in force. Below: each mark is a prompt of that step and the rollouts it was given "
+        "(scale in factors of 2). The first stage is the first step with uneven budgets: before it, too "
+        "little was known to prefer."
+    )
+    return Figure("Value and budget by pass rate", svg, caption)
+
+
+def _transformed(run: RunRecords, failure_S: np.ndarray) -> np.ndarray | None:
+    """F̃ by Eq. 6 with the run's γ and threshold; None for strategies that do not transform."""
+    strategy = STRATEGIES.get(run.strategy)
+    if strategy is None or not issubclass(strategy, CobaPaper):
+        return None
+    options = run.config.get("allocation", {})
+    gamma, threshold = options.get("gamma", strategy.gamma), options.get("threshold", strategy.threshold)
+    return np.array(
+        [math.nan if math.isnan(f) else transform(f, gamma, threshold) for f in failure_S.tolist()]
+    )
+
+
+def dead_groups_section(run: RunRecords) -> Section:
+    """All-wrong and all-right groups over time."""
+    title = "Dead groups"
+    wrong_S, right_S = (run.metric(f"coba/dead_groups_all_{end}") for end in ("wrong", "right"))
+    if not np.isfinite(wrong_S + right_S).any():
+        return Section(
+            "dead-groups", title, [Text("No step has logged its dead groups, so they cannot be shown.")]
+        )
+    windows = Windows.over(int(run.step_S.min()), int(run.step_S.max()))
+    wrong_W, right_W = (windows.mean(run.step_S, values) for values in (wrong_S, right_S))
+    svg = figures.dead_groups_figure("figure-dead-groups", windows, wrong_W, right_W)
+    caption = (
+        "A group whose rollouts all fail or all succeed gives no gradient. The height of both bands "
+        "together is the share of groups that were dead. Fewer dead groups is not more learning: larger "
+        "groups are dead less often wherever they are spent."
+    )
+    return Section("dead-groups", title, [Figures([Figure("All wrong and all right", svg, caption)])])
+
+
+def transition_section(run: RunRecords) -> Section:
+    """Difficulty of each prompt at its first visit against its last."""
+    title = "From hard to easy"
+    transitions = visit_transitions(run.allocations)
+    if transitions is None:
+        text = "No prompt was tried at two visits or more, so there are no changes of difficulty to show."
+        return Section("transitions", title, [Text(text)])
+    names = [name.replace(" ", "\N{NO-BREAK SPACE}") for name in DIFFICULTY_CLASSES]
+    rows = [
+        [name, *(f"{count:,}" for count in counts)]
+        for name, counts in zip(names, transitions.counts.tolist(), strict=True)
+    ]
+    shades = np.nan_to_num(transitions.shares).tolist()
+    num_prompts = int(transitions.counts.sum())
+    caption = f"{num_prompts:,} prompts by pass rate at the first visit (rows) and at the last (columns)"
+    note = Text(
+        "Darker cells hold more of their row. Right of the diagonal, prompts became easier. These are "
+        "noisy: each pass rate is the success of one visit's rollouts, sometimes very few, so a prompt "
+        "changes class by luck too."
+    )
+    table = Table(caption, ["first visit", *names], rows, shades=shades)
+    return Section("transitions", title, [table, note])

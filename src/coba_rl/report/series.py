@@ -1,0 +1,195 @@
+"""Condensing records: windows of steps, pass-rate bins, difficulty transitions.
+
+Axes: `_S` steps, `_A` allocations, `_W` windows of consecutive steps, `_B` pass-rate bins (`unknown` first).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from coba_rl.evaluate import Transitions, difficulty_transitions
+from coba_rl.report.records import Allocations
+
+BIN_EDGES = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1.0)
+"""Edges of the pass-rate bins in which rollouts are counted."""
+
+BIN_NAMES = ("unknown", *(f"{low:g}–{high:g}" for low, high in pairwise(BIN_EDGES)))
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Consecutive steps cut into pieces of nearly equal length."""
+
+    edge_W: np.ndarray
+    """(W + 1,) first step of each window, and the step after the last."""
+
+    @classmethod
+    def over(cls, first: int, last: int, most: int = 40) -> Windows:
+        """At most `most` windows over the steps from `first` to `last`, both included.
+
+        Example:
+            >>> Windows.over(1, 6, most=3).edge_W.tolist()
+            [1, 3, 5, 7]
+        """
+        num = min(most, last - first + 1)
+        return cls(np.round(np.linspace(first, last + 1, num + 1)).astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.edge_W) - 1
+
+    @property
+    def centre_W(self) -> np.ndarray:
+        """(W,) mean step of each window."""
+        return (self.edge_W[:-1] + self.edge_W[1:] - 1) / 2.0
+
+    def place(self, steps: np.ndarray) -> np.ndarray:
+        """Index of the window of each step."""
+        return np.clip(np.searchsorted(self.edge_W, steps, side="right") - 1, 0, len(self) - 1)
+
+    def mean(self, steps: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """(W,) mean of the values in each window; NaN where there is none.
+
+        Example:
+            >>> Windows.over(1, 4, most=2).mean(np.array([1, 2, 3]), np.array([0.0, 1.0, np.nan])).tolist()
+            [0.5, nan]
+        """
+        known = ~np.isnan(values)
+        place = self.place(steps[known])
+        counts = np.bincount(place, minlength=len(self))
+        sums = np.bincount(place, values[known], minlength=len(self))
+        return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def moving_average(values_S: np.ndarray, width: int) -> np.ndarray:
+    """Centred mean over `width` steps, shorter at both ends; NaN entries are left out.
+
+    Args:
+        values_S: (S,) values.
+        width: Steps in the window, ≥ 1; an even width is widened by one.
+
+    Returns:
+        (S,) means; NaN where the whole window is NaN.
+
+    Example:
+        >>> moving_average(np.array([0.0, 1.0, np.nan, 3.0]), 3).tolist()
+        [0.5, 0.5, 2.0, 3.0]
+    """
+    half = width // 2
+    known = ~np.isnan(values_S)
+    sums = np.concatenate([[0.0], np.cumsum(np.where(known, values_S, 0.0))])
+    counts = np.concatenate([[0], np.cumsum(known)])
+    position = np.arange(len(values_S))
+    low, high = np.maximum(position - half, 0), np.minimum(position + half + 1, len(values_S))
+    number = counts[high] - counts[low]
+    return np.where(number > 0, (sums[high] - sums[low]) / np.maximum(number, 1), np.nan)
+
+
+def bin_place(pass_rates: np.ndarray) -> np.ndarray:
+    """Index into `BIN_NAMES`: 0 for an unknown pass rate, else its bin, which includes its lower edge.
+
+    Example:
+        >>> [BIN_NAMES[i] for i in bin_place(np.array([np.nan, 0.0, 0.05, 1.0]))]
+        ['unknown', '0–0.05', '0.05–0.2', '0.95–1']
+    """
+    place = np.searchsorted(BIN_EDGES, pass_rates, side="right")
+    return np.where(np.isnan(pass_rates), 0, np.clip(place, 1, len(BIN_EDGES) - 1))
+
+
+@dataclass(frozen=True, eq=False)
+class BudgetByBin:
+    """Rollouts and prompts by pass-rate bin and window; shape (B, W)."""
+
+    windows: Windows
+    rollouts_BW: np.ndarray
+    prompts_BW: np.ndarray
+
+    @property
+    def shares_BW(self) -> np.ndarray:
+        """Share of a window's rollouts that each bin got; columns sum to 1, or to 0 without records."""
+        return self.rollouts_BW / np.maximum(self.rollouts_BW.sum(axis=0), 1.0)
+
+    @property
+    def mean_BW(self) -> np.ndarray:
+        """Mean budget of a prompt; NaN where a bin had no prompts."""
+        known = self.prompts_BW > 0
+        return np.where(known, self.rollouts_BW / np.maximum(self.prompts_BW, 1), np.nan)
+
+
+def budget_by_bin(allocations: Allocations, windows: Windows) -> BudgetByBin:
+    """Count rollouts and prompts in each pass-rate bin and window."""
+    shape = (len(BIN_NAMES), len(windows))
+    flat = bin_place(allocations.pass_rate_A) * len(windows) + windows.place(allocations.step_A)
+    rollouts = np.bincount(flat, allocations.budget_A, minlength=shape[0] * shape[1])
+    prompts = np.bincount(flat, minlength=shape[0] * shape[1])
+    return BudgetByBin(windows, rollouts.reshape(shape), prompts.reshape(shape))
+
+
+def rollouts_by_bin(allocations: Allocations) -> list[dict[str, Any]]:
+    """Share of prompts and rollouts, mean budget and success, by the pass rate believed when allocating.
+
+    Returns:
+        One row a bin, `unknown` first; bins without prompts are left out. `success` is None where nothing was
+        judged.
+    """
+    place = bin_place(allocations.pass_rate_A)
+    rows = []
+    for index, name in enumerate(BIN_NAMES):
+        here = place == index
+        if not here.any():
+            continue
+        judged = allocations.attempts_A[here].sum()
+        budget = allocations.budget_A[here].sum()
+        rows.append(
+            {
+                "pass_rate": name,
+                "share_of_prompts": float(here.mean()),
+                "share_of_rollouts": float(budget / max(allocations.budget_A.sum(), 1.0)),
+                "mean_budget": float(budget / here.sum()),
+                "success": float(allocations.successes_A[here].sum() / judged) if judged else None,
+            }
+        )
+    return rows
+
+
+def visit_transitions(allocations: Allocations) -> Transitions | None:
+    """Difficulty class of each prompt at its first visit against its last, by the successes of those visits.
+
+    Returns:
+        None when no prompt was tried at two visits or more.
+    """
+    first: dict[str, float] = {}
+    last: dict[str, float] = {}
+    with np.errstate(invalid="ignore"):
+        rates = np.clip(allocations.successes_A / np.maximum(allocations.attempts_A, 1.0), 0.0, 1.0)
+    for prompt, rate, attempts in zip(
+        allocations.prompt_A, rates.tolist(), allocations.attempts_A.tolist(), strict=True
+    ):
+        if not attempts > 0:
+            continue
+        if prompt in first:
+            last[prompt] = rate
+        else:
+            first[prompt] = rate
+    if not last:
+        return None
+    return difficulty_transitions([first[prompt] for prompt in last], list(last.values()))
+
+
+def value_stages(step_S: np.ndarray, budget_min_S: np.ndarray, budget_max_S: np.ndarray) -> list[int]:
+    """Positions of the start, middle and end of uneven allocation: first uneven step, half-way, last step.
+
+    While nothing is known of any prompt, budgets are even whatever the strategy prefers; these steps would
+    show nothing. A run without uneven budgets starts at its first step.
+
+    Example:
+        >>> value_stages(np.arange(1, 6), np.array([4, 4, 2, 2, 2]), np.array([4, 4, 8, 8, 8]))
+        [2, 3, 4]
+    """
+    uneven = np.flatnonzero(budget_max_S > budget_min_S)
+    start = int(uneven[0]) if len(uneven) else 0
+    end = len(step_S) - 1
+    return sorted({start, (start + end) // 2, end})

@@ -1,0 +1,153 @@
+"""Small run folders with the records of a real allocator on simulated prompts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coba_rl import BudgetAllocator
+from coba_rl.evaluate import mean_estimate, paired_difference
+from coba_rl.files import append_jsonl, write_json
+from coba_rl.report import write_run_report
+
+CONFIG = """\
+[task]
+name = "prefix-scan"
+regime = "hard"
+
+[allocation]
+strategy = "{strategy}"
+min_budget = 2
+max_budget = 32
+# <script>alert("not markup")</script>
+
+[training]
+steps = {steps}
+seed = 3
+"""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "browser: opens pages in headless Chromium, which must be installed")
+
+
+def simulate(folder: Path, strategy: str, steps: int, finished: bool = True) -> Path:
+    """Write the records of a run in which 24 prompts, 8 a step, become easier as they are visited."""
+    folder.mkdir()
+    (folder / "config.toml").write_text(CONFIG.format(strategy=strategy, steps=steps), encoding="utf-8")
+    rng = np.random.default_rng(5)
+    allocator = BudgetAllocator(strategy, bounds=(2, 32))
+    ability, difficulty = -1.0, rng.normal(0.0, 2.0, size=24)
+    for step in range(1, steps + 1):
+        batch = [(step * 8 + i) % 24 for i in range(8)]
+        allocation = allocator.allocate([f"p{i}" for i in batch], total=64)
+        rate_R = 1.0 / (1.0 + np.exp(difficulty[batch] - ability))[allocation.repeat_index]
+        success_R = (rng.random(64) < rate_R).astype(float)
+        success_R[0] = np.nan if step == 2 else success_R[0]
+        allocator.observe([f"p{batch[i]}" for i in allocation.repeat_index], success_R)
+        append_jsonl(folder / "allocations.jsonl", _records(step, allocation, success_R))
+        append_jsonl(folder / "metrics.jsonl", [{"step": step, **allocator.metrics()}])
+        ability += 0.25
+    if finished:
+        write_json(folder / "summary.json", summary(strategy, steps, rng))
+    return folder
+
+
+def _records(step: int, allocation: Any, success_R: np.ndarray) -> list[dict[str, Any]]:
+    rows = []
+    for position, prompt_id in enumerate(allocation.prompt_ids):
+        outcomes = success_R[allocation.repeat_index == position]
+        rate = allocation.pass_rates[position]
+        rows.append(
+            {
+                "step": step,
+                "prompt_id": prompt_id,
+                "pass_rate": None if np.isnan(rate) else float(rate),
+                "budget": int(allocation.budgets[position]),
+                "successes": float(np.nansum(outcomes)),
+                "attempts": int((~np.isnan(outcomes)).sum()),
+            }
+        )
+    return rows
+
+
+def summary(strategy: str, steps: int, rng: np.random.Generator) -> dict[str, Any]:
+    before, after = rng.random(40) * 0.5, rng.random(40) * 0.5 + 0.4
+    return {
+        "strategy": strategy,
+        "steps": steps,
+        "seconds": 12.0,
+        "heldout": {
+            "num_samples": 16,
+            "num_problems": 40,
+            "before": mean_estimate(before).as_dict(),
+            "after": mean_estimate(after).as_dict(),
+            "gain": paired_difference(after, before).as_dict(),
+        },
+    }
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Run folders by strategy, 18 steps each, to be read and not changed."""
+    root = tmp_path_factory.mktemp("runs")
+    return {
+        name: simulate(root / name, name, steps=18) for name in ("coba", "coba-paper", "uniform", "knapsack")
+    }
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> Callable[..., Path]:
+    """Makes a run folder that the test may change."""
+
+    def make(strategy: str = "coba", steps: int = 6, finished: bool = True) -> Path:
+        return simulate(tmp_path / "run", strategy, steps, finished)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def pages(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The report of each run."""
+    root = tmp_path_factory.mktemp("pages")
+    return {name: write_run_report(folder, root / f"{name}.html") for name, folder in runs.items()}
+
+
+class Browser:
+    """Headless Chromium, one process a call."""
+
+    FLAGS = (
+        "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
+        "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    )  # fmt: skip
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        names = (os.environ.get("CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome")
+        found = next((path for name in names if name and (path := shutil.which(name))), None)
+        if found is None:
+            pytest.fail(
+                "Chromium is not installed: install it, set CHROMIUM to it, or deselect with -m 'not browser'."
+            )
+        self._program = found
+
+    def run(self, page: Path, *arguments: str) -> str:
+        """Open a page and return what Chromium prints."""
+        command = [self._program, *self.FLAGS, f"--user-data-dir={self._folder / 'profile'}", *arguments]
+        done = subprocess.run(
+            [*command, page.as_uri()], capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Browser:
+    return Browser(tmp_path)

@@ -1,0 +1,334 @@
+"""The report of a run: what is on the page, and that it says what the records say."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from coba_rl.errors import ConfigError
+from coba_rl.files import append_jsonl, read_jsonl, write_json
+from coba_rl.report import write_run_report
+from coba_rl.report.records import read_run
+from coba_rl.report.verdict import heldout_verdict
+
+SECTIONS = [
+    "verdict",
+    "learning",
+    "budgets",
+    "preference",
+    "dead-groups",
+    "transitions",
+    "numbers",
+    "configuration",
+]
+ALWAYS = [
+    "figure-learning",
+    "figure-cost",
+    "figure-budget-shares",
+    "figure-mean-budget",
+    "figure-dead-groups",
+]
+WITH_ALPHA = ["figure-capability", "figure-value"]
+VOID = {"meta", "link", "br", "hr", "img", "input"}
+
+
+class Page(HTMLParser):
+    """Checks that elements nest, and collects ids, attributes, table rows and text."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.rows: list[list[str]] = []
+        self.text = ""
+        self.feed(source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_startendtag(tag, attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, key, value or "") for key, value in attrs]
+        self.ids += [value or "" for key, value in attrs if key == "id"]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if self.open and self.open[-1] in ("td", "th"):
+            self.rows[-1][-1] += data
+
+    def fact(self, label: str) -> str:
+        return next(row[1] for row in self.rows if row[0] == label)
+
+
+def parse(file: Path) -> tuple[str, Page]:
+    source = file.read_text(encoding="utf-8")
+    return source, Page(source)
+
+
+def report(folder: Path, tmp_path: Path) -> tuple[str, Page]:
+    return parse(write_run_report(folder, tmp_path / "page.html"))
+
+
+def drawings(source: str) -> list[ElementTree.Element]:
+    return [ElementTree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", source, flags=re.DOTALL)]
+
+
+@pytest.mark.parametrize("strategy", ["coba", "coba-paper"])
+def test_every_section_and_figure_is_there(pages, strategy: str) -> None:
+    source, page = parse(pages[strategy])
+    assert [id_ for id_ in page.ids if id_ in SECTIONS] == SECTIONS
+    assert {root.attrib["id"] for root in drawings(source)} == {*ALWAYS, *WITH_ALPHA}
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "knapsack"])
+def test_a_strategy_without_alpha_says_what_is_left_out(pages, strategy: str) -> None:
+    source, page = parse(pages[strategy])
+    assert {root.attrib["id"] for root in drawings(source)} == set(ALWAYS)
+    assert f"The strategy {strategy} has no α" in page.text
+
+
+def test_the_page_stands_alone(pages) -> None:
+    source, page = parse(pages["coba"])
+    assert len(source.encode()) < 1_500_000
+    assert len(page.ids) == len(set(page.ids))
+    tags = {tag for tag, _, _ in page.attributes}
+    assert not tags & {"script", "link", "img", "iframe", "object", "image"}
+    targets = [value for _, key, value in page.attributes if key in ("href", "src", "xlink:href")]
+    targets += re.findall(r"url\(([^)]*)\)", source)
+    assert targets
+    assert all(target.startswith("#") and target[1:] in page.ids for target in targets)
+    assert "@import" not in source
+
+
+def test_a_long_run_still_makes_a_small_page(tmp_path: Path) -> None:
+    folder = tmp_path / "long"
+    folder.mkdir()
+    rng = np.random.default_rng(1)
+    metrics, allocations = [], []
+    for step in range(1, 2001):
+        shape = {"coba/alpha": 3.0, "coba/beta": 8.0, "coba/tau": 1.0, "coba/budget_mean": 8.0}
+        budgets = {"coba/budget_min": 2.0, "coba/budget_max": 9.0, "coba/failure_rate": rng.random()}
+        outcomes = {f"coba/dead_groups_all_{end}": rng.random() / 2 for end in ("wrong", "right")}
+        metrics.append(
+            {"step": step, **shape, **budgets, **outcomes, "coba/success_per_prompt": rng.random()}
+        )
+        for prompt in range(700 if step in (1, 1000, 2000) else 2):
+            row = {"step": step, "prompt_id": f"{prompt}", "pass_rate": rng.random(), "budget": 8}
+            allocations.append({**row, "successes": 4.0, "attempts": 8})
+    append_jsonl(folder / "metrics.jsonl", metrics)
+    append_jsonl(folder / "allocations.jsonl", allocations)
+    source, page = report(folder, tmp_path)
+    assert len(drawings(source)) == 7
+    assert len(source.encode()) < 1_000_000
+    assert "Show 50 of 2,000 steps" in page.text
+
+
+def test_nothing_heavy_is_imported_before_a_page_is_drawn() -> None:
+    code = "import sys, coba_rl.report; print({'matplotlib', 'jinja2', 'torch'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "set()"
+
+
+def test_figures_can_be_read_without_seeing_them(pages) -> None:
+    source, _ = parse(pages["coba"])
+    for root in drawings(source):
+        assert root.attrib["role"] == "img"
+        title = root.find("{http://www.w3.org/2000/svg}title")
+        assert title is not None
+        assert root.attrib["aria-label"] == title.text
+        assert len(title.text or "") > 15
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", source, flags=re.DOTALL)
+    assert len(captions) == len(drawings(source))
+    assert min(map(len, captions)) > 80
+
+
+def test_the_same_records_give_the_same_bytes(pages, runs, tmp_path: Path) -> None:
+    again = write_run_report(runs["coba"], tmp_path / "again.html")
+    assert again.read_bytes() == pages["coba"].read_bytes()
+
+
+def test_the_tables_hold_the_numbers_of_the_records(pages, runs) -> None:
+    _, page = parse(pages["coba"])
+    allocations = list(read_jsonl(runs["coba"] / "allocations.jsonl"))
+    metrics = list(read_jsonl(runs["coba"] / "metrics.jsonl"))
+    budgets = [a["budget"] for a in allocations]
+    assert page.fact("rollouts") == f"{sum(budgets):,}"
+    assert page.fact("rollouts of a prompt") == f"{min(budgets)} to {max(budgets)}"
+    gain = json.loads((runs["coba"] / "summary.json").read_text(encoding="utf-8"))["heldout"]["gain"]
+    shown = f"{gain['value']:.3f} [{gain['low']:.3f}, {gain['high']:.3f}]"
+    assert page.fact("gain (95 % interval)") == shown
+
+    middle = [a for a in allocations if a["pass_rate"] is not None and 0.2 <= a["pass_rate"] < 0.5]
+    spent = sum(a["budget"] for a in middle)
+    success = sum(a["successes"] for a in middle) / sum(a["attempts"] for a in middle)
+    assert next(row for row in page.rows if row[0] == "0.2–0.5") == [
+        "0.2–0.5",
+        f"{len(middle) / len(allocations):.1%}",
+        f"{spent / sum(budgets):.1%}",
+        f"{spent / len(middle):.1f}",
+        f"{success:.3f}",
+    ]
+    head = next(i for i, row in enumerate(page.rows) if row[0] == "step")
+    assert page.rows[head][:4] == ["step", "success per prompt", "F̄", "α"]
+    for row, record in zip(page.rows[head + 1 : head + 1 + len(metrics)], metrics, strict=True):
+        assert int(row[0]) == record["step"]
+        keys = ("coba/success_per_prompt", "coba/failure_rate", "coba/alpha")
+        np.testing.assert_allclose(
+            [float(cell) for cell in row[1:4]], [record[key] for key in keys], atol=5e-4
+        )
+
+
+def test_the_transitions_count_every_prompt_once(pages) -> None:
+    _, page = parse(pages["coba"])
+    head = next(i for i, row in enumerate(page.rows) if row[0] == "first visit")
+    counts = np.array([[int(cell) for cell in row[1:]] for row in page.rows[head + 1 : head + 6]])
+    assert counts.shape == (5, 5)
+    assert counts.sum() == 24
+    assert "noisy" in page.text
+
+
+def test_what_the_user_wrote_is_not_markup(pages) -> None:
+    source, page = parse(pages["coba"])
+    assert "<script>" not in source
+    assert '<script>alert("not markup")</script>' in page.text
+
+
+def test_an_unfinished_run_is_reported_as_far_as_it_got(make_run, tmp_path: Path) -> None:
+    folder = make_run(finished=False)
+    with (folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"step": 7, "coba/al')  # cut off by a crash
+    source, page = report(folder, tmp_path)
+    assert "not finished: the records end at step 6 of 6" in page.text
+    assert "cannot say whether the policy improved" in page.text
+    assert "held-out, 95 %" not in source
+    assert {*ALWAYS, *WITH_ALPHA} == {root.attrib["id"] for root in drawings(source)}
+
+
+def test_a_single_step_is_enough(make_run, tmp_path: Path) -> None:
+    source, page = report(make_run(steps=1, finished=False), tmp_path)
+    assert len(drawings(source)) == 7
+    assert "No prompt was tried at two visits" in page.text
+
+
+def test_metrics_alone_and_allocations_alone_are_reported(make_run, tmp_path: Path) -> None:
+    folder = make_run()
+    allocations = (folder / "allocations.jsonl").read_bytes()
+    (folder / "allocations.jsonl").unlink()
+    (folder / "config.toml").unlink()
+    source, page = report(folder, tmp_path)
+    assert {root.attrib["id"] for root in drawings(source)} == {
+        "figure-learning",
+        "figure-capability",
+        "figure-dead-groups",
+    }
+    assert "configuration" not in page.ids
+    (folder / "metrics.jsonl").unlink()
+    (folder / "allocations.jsonl").write_bytes(allocations)
+    source, page = report(folder, tmp_path)
+    assert {root.attrib["id"] for root in drawings(source)} == {"figure-budget-shares", "figure-mean-budget"}
+    assert "No step has logged its success" in page.text
+
+
+def test_repeated_records_of_a_step_are_merged(make_run) -> None:
+    folder = make_run(steps=2)
+    with (folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"step": 2, "loss": 0.5, "coba/alpha": 3.0}\n')
+    run = read_run(folder)
+    assert run.step_S.tolist() == [1, 2]
+    assert run.metric("coba/alpha")[1] == 3.0
+    assert np.isfinite(run.metric("coba/failure_rate")).all()
+
+
+@pytest.mark.parametrize("make", [False, True])
+def test_a_folder_without_records_is_an_error(tmp_path: Path, make: bool) -> None:
+    folder = tmp_path / "empty"
+    if make:
+        folder.mkdir()
+        (folder / "metrics.jsonl").touch()
+    with pytest.raises(ConfigError, match=r"empty'? holds no run records.*coba-rl train"):
+        write_run_report(folder)
+    assert not (folder / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("metrics.jsonl", "{broken\n", "metrics.jsonl' is damaged"),
+        ("metrics.jsonl", '{"loss": 1}\n', "lacks the key 'step'"),
+        ("allocations.jsonl", '{"step": 1}\n', "lacks the key"),
+        ("config.toml", "[task", "damaged"),
+        ("summary.json", "{", "damaged"),
+    ],
+)
+def test_damaged_files_are_named(make_run, file: str, content: str, message: str) -> None:
+    folder = make_run()
+    (folder / file).write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        write_run_report(folder)
+
+
+def test_the_default_output_is_in_the_folder_and_errors_name_the_page(make_run, tmp_path: Path) -> None:
+    folder = make_run(steps=2)
+    assert write_run_report(folder) == folder / "report.html"
+    with pytest.raises(ConfigError, match="cannot be written"):
+        write_run_report(folder, tmp_path / "missing" / "page.html")
+
+
+def estimate(value: float, low: float | None, high: float | None) -> dict[str, float | None]:
+    return {"value": value, "low": low, "high": high}
+
+
+@pytest.mark.parametrize(
+    ("gain", "problems", "wanted", "unwanted"),
+    [
+        (estimate(0.2, 0.1, 0.3), 100, "rose from 0.300 to 0.500", "fell"),
+        (estimate(-0.2, -0.3, -0.1), 100, "fell from", "rose"),
+        (estimate(0.2, 0.0, 0.4), 100, "includes zero", "rose"),
+        (estimate(0.2, -0.1, 0.4), 100, "does not show a change", "rose"),
+        (estimate(0.2, None, None), 1, "chance cannot be ruled out", "rose"),
+        (estimate(0.2, 0.1, 0.3), 19, "too narrow to rely on", "fell"),
+        (None, 0, "cannot say", "rose"),
+    ],
+)
+def test_the_verdict_claims_what_the_interval_allows(gain, problems: int, wanted: str, unwanted: str) -> None:
+    heldout = {
+        "before": estimate(0.3, 0.2, 0.4),
+        "after": estimate(0.5, 0.4, 0.6),
+        "gain": gain,
+        "num_problems": problems,
+    }
+    text = heldout_verdict(heldout)
+    assert wanted in text
+    assert unwanted not in text
+
+
+def test_one_run_is_said_to_be_one_run(pages, make_run, tmp_path: Path) -> None:
+    _, page = parse(pages["coba"])
+    assert "another seed may end elsewhere" in page.text
+    folder = make_run(steps=2)
+    numbers = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    numbers["heldout"] |= {"before": None, "after": None, "gain": None}
+    write_json(folder / "summary.json", numbers)
+    _, page = report(folder, tmp_path)
+    assert "rose" not in page.text.partition("The run")[0]

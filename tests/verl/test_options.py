@@ -1,0 +1,103 @@
+"""The verl host's options and prompt ids."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+
+from coba_rl.allocation import BudgetAllocator
+from coba_rl.allocation.strategies import STRATEGIES
+from coba_rl.errors import ConfigError, InfeasibleBudgetError, OptionError, UnknownStrategyError
+from coba_rl.hosts.verl.options import CobaOptions
+from coba_rl.hosts.verl.prompts import BY_CONTENT, BY_INDEX, PromptIds
+
+# verl and its dependencies warn at import; their warnings are not ours to fix.
+pytestmark = [pytest.mark.verl, pytest.mark.filterwarnings("default")]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_and_each_of_its_options_can_be_set(strategy: str) -> None:
+    default = BudgetAllocator(strategy).strategy.options()
+    given = {key: value for key, value in default.items() if value is not None}
+    options = CobaOptions.from_config({"strategy": strategy, "min_budget": 3, "max_budget": 9, **given})
+    allocator = options.make_allocator()
+    assert (allocator.strategy.name, allocator.bounds) == (strategy, (3, 9))
+    assert allocator.strategy.options() == default
+
+
+def test_lists_of_the_configuration_become_tuples() -> None:
+    options = CobaOptions.from_config({"estimator": "posterior", "prior": [1.0, 2.0]})
+    assert options.make_allocator().strategy.prior == (1.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("section", "error", "message"),
+    [
+        ({"kapa": 15}, OptionError, r"algorithm\.coba\.kapa=15.*'kappa'"),
+        ({"success_keys": "acc"}, OptionError, "'success_key'"),
+        ({"strategy": "knapsak"}, UnknownStrategyError, "'knapsack'"),
+        ({"success_key": 3}, OptionError, "success_key=3"),
+        ({"success_threshold": "high"}, OptionError, "success_threshold='high'"),
+        ({"min_budget": 9, "max_budget": 3}, OptionError, "bounds"),
+    ],
+)
+def test_a_wrong_option_is_an_error(section: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        CobaOptions.from_config(section).make_allocator()
+
+
+def test_a_job_that_cannot_run_is_refused_at_the_start() -> None:
+    options = CobaOptions(min_budget=6)
+    with pytest.raises(InfeasibleBudgetError):
+        options.check(options.make_allocator(), 8, 5, "grpo")
+    options = CobaOptions(min_budget=1)
+    with pytest.raises(ConfigError, match="min_budget=1"):
+        options.check(options.make_allocator(), 8, 5, "grpo")
+    options.check(options.make_allocator(), 8, 5, "gae")
+
+
+def dataset(rows: list[dict[str, Any]]) -> Any:
+    return SimpleNamespace(dataframe=datasets.Dataset.from_list(rows))
+
+
+def test_ids_are_source_and_index_when_they_tell_all_rows_apart() -> None:
+    rows = [{"data_source": s, "extra_info": {"index": i}} for s in ("a", "b") for i in range(3)]
+    ids = PromptIds.choose(dataset(rows))
+    assert ids.scheme == BY_INDEX
+    assert "data_source and extra_info.index" in ids.message
+    assert ids.of(["a", "b"], [{"index": 0}, {"index": 0}], [None, None]) == ["a/0", "b/0"]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"data_source": "a", "extra_info": {"index": i}} for i in (0, 1, 0)],
+        [{"data_source": "a", "extra_info": {"split": "train"}} for _ in range(2)],
+        [{"data_source": "a", "extra_info": {"index": i}} for i in (0, None)],
+        [{"data_source": "a"}],
+    ],
+    ids=["repeated", "no index", "index missing in a row", "no extra_info"],
+)
+def test_ids_are_hashes_of_the_content_otherwise(rows: list[dict[str, Any]]) -> None:
+    ids = PromptIds.choose(dataset(rows))
+    assert ids.scheme == BY_CONTENT
+    assert "hash of their content" in ids.message
+    a, b, again = (ids.of(["s"], [{}], [[{"role": "user", "content": text}]])[0] for text in "aba")
+    assert a == again != b
+
+
+def test_a_dataset_without_a_table_is_identified_by_content() -> None:
+    assert PromptIds.choose(object()).scheme == BY_CONTENT
+
+
+def test_pictures_are_identified_by_their_bytes() -> None:
+    def prompt(value: int) -> list[dict[str, Any]]:
+        return [{"role": "user", "content": [{"type": "image", "image": np.full((2, 2), value)}]}]
+
+    ids = PromptIds(BY_CONTENT)
+    one, same, other = ids.of(["s"] * 3, [{}] * 3, [prompt(1), prompt(1), prompt(2)])
+    assert one == same != other

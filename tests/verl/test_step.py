@@ -1,0 +1,143 @@
+"""One step of the verl host without Ray: outcomes read, budgets given, the allocator told."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coba_rl.allocation import BudgetAllocator
+from coba_rl.errors import ConfigError
+from coba_rl.hosts.verl.filtering import surplus_keys
+from coba_rl.hosts.verl.outcomes import Outcome, read_outcomes, success_of
+from coba_rl.hosts.verl.step import StepAllocation
+
+# verl and its dependencies warn at import; their warnings are not ours to fix.
+pytestmark = [pytest.mark.verl, pytest.mark.filterwarnings("default")]
+
+
+def test_outcomes_skip_padding_and_count_a_rollout_of_several_rows_once(queue: Any) -> None:
+    rows = {
+        "u_0_0": queue.row(0.5, acc=1.0),
+        "u_0_1": queue.row(0.5, 5, acc=1.0),
+        "u_1_0": queue.row(0.0, acc=False),
+        "pad_0_0": queue.row(0.0, acc=1.0),
+        "v_10_0": queue.row(1.0, 2, acc=True),
+    }
+    queue.rows = rows
+    tags = [{"is_padding": key.startswith("pad")} for key in rows]
+    assert read_outcomes(list(rows), tags, success_key=None) == [
+        Outcome("u", 0, 1.0, 0.5),
+        Outcome("u", 1, 0.0, 0.0),
+        Outcome("v", 10, 1.0, 1.0),
+    ]
+    assert read_outcomes(["pad_0_0"], [{"is_padding": True}], success_key=None) == []
+
+
+def test_success_comes_from_the_chosen_key(queue: Any) -> None:
+    rows = {"u_0_0": queue.row(-0.2, acc=False, strict=1.0, score=-0.2)}
+    queue.rows = rows
+    [outcome] = read_outcomes(list(rows), [{}], success_key="strict")
+    assert outcome.success == 1.0
+    assert outcome.reward == pytest.approx(-0.2)
+    with pytest.raises(ConfigError, match="'strict'"):
+        read_outcomes(list(rows), [{}], success_key="strikt")
+
+
+def test_success_falls_back_to_the_score_and_to_the_reward() -> None:
+    assert success_of({"score": 0.25}, -1.0, None) == 0.25
+    assert success_of({}, 0.75, None) == 0.75
+    assert math.isnan(success_of({"judge": None}, 1.0, "judge"))
+    with pytest.raises(ConfigError, match="'right'"):
+        success_of({"judge": "right"}, 1.0, "judge")
+
+
+def test_a_success_outside_zero_to_one_needs_a_threshold() -> None:
+    for threshold, fails in ((None, True), (0.0, False)):
+        step = StepAllocation(BudgetAllocator("uniform", success_threshold=threshold), 2)
+        step.allocate(["u"], ["p"])
+        outcomes = [Outcome("u", 0, -1.0, -1.0), Outcome("u", 1, 1.0, 1.0)]
+        if fails:
+            with pytest.raises(ConfigError, match="success_threshold"):
+                step.add(outcomes)
+        else:
+            step.add(outcomes)
+            [record], _ = step.finish(1)
+            assert (record["successes"], record["attempts"]) == (1.0, 2)
+
+
+@given(st.randoms(use_true_random=False), st.integers(0, 5))
+def test_neither_order_of_arrival_nor_lost_rollouts_matter_beyond_their_counts(
+    random: Any, num_lost: int
+) -> None:
+    allocator = BudgetAllocator("coba", bounds=(2, 9), estimator="drift")
+    oracle = BudgetAllocator("coba", bounds=(2, 9), estimator="drift")
+    step = StepAllocation(allocator, 4)
+    for number in range(1, 4):
+        ids = [f"p{i}" for i in range(3)]
+        uids = [f"{number}-{i}" for i in ids]
+        budgets = step.allocate(uids, ids)
+        assert budgets.tolist() == oracle.allocate(ids, 12).budgets.tolist()
+        outcomes = [
+            Outcome(uid, session, random.choice([0.0, 0.3, 1.0, math.nan]), 0.0)
+            for uid, budget in zip(uids, budgets, strict=True)
+            for session in range(budget)
+        ]
+        kept = sorted(random.sample(range(12), 12 - num_lost))
+        came_back = [outcomes[i] for i in kept]
+        step.add(random.sample(came_back, len(came_back)))
+        records, metrics = step.finish(number)
+        oracle.observe([o.uid.split("-")[1] for o in came_back], [o.success for o in came_back])
+        assert allocator.state_dict() == oracle.state_dict()
+        assert metrics["coba/missing_rollouts"] == num_lost
+        assert sum(r["attempts"] for r in records) == sum(not math.isnan(o.success) for o in came_back)
+
+
+def test_refills_are_legal_and_leave_no_trace_in_the_allocator() -> None:
+    allocator = BudgetAllocator("linear-decay", num_steps=10, bounds=(2, 9))
+    step = StepAllocation(allocator, 4)
+    step.allocate(["a", "b", "c"], ["p", "q", "r"])
+    state = allocator.state_dict()
+    for refill, size in enumerate((1, 2, 7)):
+        budgets = step.allocate(
+            [f"{refill}-{i}" for i in range(size)], [f"{refill}/{i}" for i in range(size)]
+        )
+        assert budgets.sum() == 4 * size
+        assert 2 <= budgets.min() <= budgets.max() <= 9
+        assert allocator.state_dict() == state
+    records, metrics = step.finish(1)
+    assert len(records) == 13
+    assert metrics["coba/refill_prompts"] == 10
+    assert metrics["coba/missing_rollouts"] == metrics["coba/rollouts"] == 52
+    step.allocate(["d"], ["p"])
+    assert allocator.state_dict()["strategy_state"]["step"] == 2
+
+
+@given(st.lists(st.integers(2, 9), min_size=1, max_size=6), st.integers(0, 20))
+def test_surplus_comes_from_the_largest_groups(sizes: list[int], surplus: int) -> None:
+    keys = [f"u{i}_{session}_0" for i, size in enumerate(sizes) for session in range(size)]
+    limit = max(2 * len(sizes), len(keys) - surplus)
+    dropped = surplus_keys(keys[::-1], limit)
+    left = [key for key in keys if key not in dropped]
+    assert len(left) == min(limit, len(keys))
+    after = [sum(key.startswith(f"u{i}_") for key in left) for i in range(len(sizes))]
+    assert left == [f"u{i}_{session}_0" for i, size in enumerate(after) for session in range(size)]
+    level = max(after)
+    assert all(now in (then, level, level - 1) and now >= 2 for now, then in zip(after, sizes, strict=True))
+
+
+def test_the_recorded_budgets_are_those_of_the_plain_allocator() -> None:
+    script = Path(__file__).parents[1] / "golden" / "host_outcomes.py"
+    recorded = json.loads(script.with_suffix(".json").read_text())
+    for case in recorded["cases"]:
+        allocator = BudgetAllocator(case["strategy"], bounds=tuple(recorded["bounds"]), **case["options"])
+        for step in case["steps"]:
+            allocation = allocator.allocate(step["prompt_ids"], sum(step["budgets"]))
+            assert allocation.budgets.tolist() == step["budgets"], f"{case['strategy']} changed: run {script}"
+            ids = [step["prompt_ids"][i] for i in allocation.repeat_index]
+            allocator.observe(ids, [success for group in step["successes"] for success in group])

@@ -1,0 +1,288 @@
+"""The verl trainer's own methods, between stand-ins for verl's; and what it leaves on disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+from omegaconf import OmegaConf, open_dict
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+from verl.utils import tensordict_utils as tu
+
+from coba_rl.errors import StateError
+from coba_rl.hosts.verl.prompts import BY_CONTENT, BY_INDEX, PromptIds
+from coba_rl.hosts.verl.state import STATE_FILE, AllocationLog, read_state, write_state
+from coba_rl.hosts.verl.trainer import ROLLOUT_FIELD, CobaTrainerSync
+
+# verl and its dependencies warn at import; their warnings are not ours to fix.
+pytestmark = [pytest.mark.verl, pytest.mark.filterwarnings("default")]
+
+# Written by the script of the same name, from the plain allocator.
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "host_outcomes.json").read_text())
+
+
+def make_trainer(tmp_path: Path, rollout_n: int, num_prompts: int, **coba: Any) -> CobaTrainerSync:
+    """A trainer whose verl side was never started."""
+    config = OmegaConf.create(
+        {
+            "algorithm": {"coba": coba, "adv_estimator": "grpo"},
+            "actor_rollout_ref": {"rollout": {"n": rollout_n}},
+            "data": {"train_batch_size": num_prompts},
+            "trainer": {
+                "default_local_dir": str(tmp_path / "job"),
+                "resume_mode": "auto",
+                "v1": {"trainer_mode": "coba_sync"},
+            },
+        }
+    )
+    OmegaConf.set_struct(config, True)
+    trainer = CobaTrainerSync(config)
+    trainer.config = config
+    trainer.prompt_ids = PromptIds(BY_INDEX)
+    return trainer
+
+
+@pytest.fixture
+def stand_ins(monkeypatch: pytest.MonkeyPatch, queue: Any) -> SimpleNamespace:
+    """What the trainer hands to verl, and what verl would hand back."""
+    seen = SimpleNamespace(submitted=None, saved=[], loads=0, queue=queue)
+    monkeypatch.setattr(PPOTrainer, "__init__", lambda self, config: None)
+
+    def submit(self: Any, batch: Any) -> int:
+        seen.submitted = batch
+        return len(batch)
+
+    def save(self: Any) -> None:
+        folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
+        assert read_state(folder) is not None, "the state must be whole before verl marks the checkpoint"
+        seen.saved.append(self.global_steps)
+
+    def load(self: Any) -> None:
+        self.global_steps = seen.loads
+
+    monkeypatch.setattr(PPOTrainer, "_submit_batch_to_rollout", submit)
+    monkeypatch.setattr(PPOTrainer, "_compute_advantage", lambda self, batch, metrics: batch)
+    monkeypatch.setattr(PPOTrainer, "_save_checkpoint", save)
+    monkeypatch.setattr(PPOTrainer, "_load_checkpoint", load)
+    return seen
+
+
+def objects(values: list[Any]) -> np.ndarray:
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
+
+
+def submit(trainer: CobaTrainerSync, stand_ins: SimpleNamespace, prompt_ids: list[str]) -> list[int]:
+    """Submit a batch; the budgets verl's agent loop would read."""
+    batch = tu.get_tensordict(
+        {
+            "uid": objects([f"uid-{i}" for i in range(len(prompt_ids))]),
+            "data_source": objects(["s"] * len(prompt_ids)),
+            "extra_info": objects([{"index": prompt_id} for prompt_id in prompt_ids]),
+            "raw_prompt": objects([[{"role": "user", "content": i}] for i in prompt_ids]),
+        }
+    )
+    trainer._submit_batch_to_rollout(batch)
+    if ROLLOUT_FIELD not in stand_ins.submitted:
+        return [trainer.coba_step.mean_budget] * len(prompt_ids)
+    return stand_ins.submitted[ROLLOUT_FIELD].tolist()
+
+
+def finish(
+    trainer: CobaTrainerSync, stand_ins: SimpleNamespace, step: int, successes: list[list[int]]
+) -> dict[str, float]:
+    """Hand the step's rollouts back, in an order of their own, and with a padding row."""
+    rows = {
+        f"uid-{i}_{session}_0": stand_ins.queue.row(0.1 * success, 2 + session % 3, acc=success)
+        for i, group in enumerate(successes)
+        for session, success in enumerate(group)
+    }
+    keys = [*reversed(rows), "pad-7_0_0"]
+    stand_ins.queue.rows = {**rows, "pad-7_0_0": stand_ins.queue.row(0.0)}
+    tags = [{"is_padding": key.startswith("pad")} for key in keys]
+    trainer.global_steps = step
+    metrics: dict[str, float] = {}
+    trainer._compute_advantage(KVBatchMeta(partition_id="train", keys=keys, tags=tags), metrics)
+    return metrics
+
+
+@pytest.mark.parametrize(
+    "case", GOLDEN["cases"], ids=lambda case: "-".join([case["strategy"], *case["options"]])
+)
+def test_budgets_equal_the_recorded_ones(
+    case: dict[str, Any], tmp_path: Path, stand_ins: SimpleNamespace
+) -> None:
+    low, high = GOLDEN["bounds"]
+    num_prompts = len(case["steps"][0]["prompt_ids"])
+    trainer = make_trainer(
+        tmp_path,
+        GOLDEN["mean_budget"],
+        num_prompts,
+        strategy=case["strategy"],
+        min_budget=low,
+        max_budget=high,
+        **case["options"],
+    )
+    for number, step in enumerate(case["steps"], 1):
+        assert submit(trainer, stand_ins, step["prompt_ids"]) == step["budgets"]
+        metrics = finish(trainer, stand_ins, number, step["successes"])
+        assert metrics["coba/padding_rows"] == 1
+        assert metrics["coba/missing_rollouts"] == 0
+        assert metrics["coba/score_per_prompt"] == pytest.approx(metrics["coba/success_per_prompt"] / 10)
+    records = [json.loads(line) for line in trainer.allocation_log.path.read_text().splitlines()]
+    assert [record["budget"] for record in records] == [b for step in case["steps"] for b in step["budgets"]]
+    assert [record["successes"] for record in records] == [
+        sum(group) for step in case["steps"] for group in step["successes"]
+    ]
+
+
+def test_equal_budgets_change_nothing_in_the_batch(tmp_path: Path, stand_ins: SimpleNamespace) -> None:
+    trainer = make_trainer(tmp_path, 4, 3, strategy="uniform")
+    submit(trainer, stand_ins, ["a", "b", "c"])
+    assert set(stand_ins.submitted.keys()) == {"uid", "data_source", "extra_info", "raw_prompt"}
+
+
+def test_verl_itself_sees_its_own_trainer_mode(tmp_path: Path, stand_ins: SimpleNamespace) -> None:
+    assert make_trainer(tmp_path, 4, 3).config.trainer.v1.trainer_mode == "sync"
+
+
+def test_state_is_saved_before_the_checkpoint_and_restored(
+    tmp_path: Path, stand_ins: SimpleNamespace
+) -> None:
+    trainer = make_trainer(tmp_path, 4, 2, max_budget=7)
+    for step in (1, 2):
+        budgets = submit(trainer, stand_ins, ["a", "b"])
+        finish(trainer, stand_ins, step, [[1] * budgets[0], [0, 1] + [0] * (budgets[1] - 2)])
+        if step == 1:
+            trainer._save_checkpoint()
+            state = trainer.coba_step.allocator.state_dict()
+    assert stand_ins.saved == [1]
+    resumed = make_trainer(tmp_path, 4, 2, max_budget=7)
+    stand_ins.loads = 1
+    resumed._load_checkpoint()
+    assert resumed.coba_step.allocator.state_dict() == state
+    steps = [json.loads(line)["step"] for line in resumed.allocation_log.path.read_text().splitlines()]
+    assert steps == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"version": 1}', '{"version": 1, "allocator": {"version": 1}}']
+)
+def test_a_damaged_state_names_its_file(content: str, tmp_path: Path, stand_ins: SimpleNamespace) -> None:
+    trainer = make_trainer(tmp_path, 4, 2)
+    folder = tmp_path / "job" / "global_step_3"
+    write_state(folder, {"allocator": {}})
+    (folder / STATE_FILE).write_text(content)
+    stand_ins.loads = 3
+    with pytest.raises(StateError, match=STATE_FILE):
+        trainer._load_checkpoint()
+
+
+def test_a_newer_state_is_refused(tmp_path: Path) -> None:
+    (tmp_path / STATE_FILE).write_text('{"version": 99, "allocator": {}}')
+    with pytest.raises(StateError, match="version 99"):
+        read_state(tmp_path)
+
+
+def test_a_missing_state_and_other_prompt_ids_are_warned_of(
+    tmp_path: Path, stand_ins: SimpleNamespace
+) -> None:
+    trainer = make_trainer(tmp_path, 4, 2)
+    stand_ins.loads = 3
+    with pytest.warns(UserWarning, match="pass rates start anew"):
+        trainer._load_checkpoint()
+    trainer._save_checkpoint()
+    trainer.prompt_ids = PromptIds(BY_CONTENT)
+    with pytest.warns(UserWarning, match="will not be found"):
+        trainer._load_checkpoint()
+
+
+def test_a_damaged_allocation_log_is_an_error(tmp_path: Path) -> None:
+    log = AllocationLog(tmp_path)
+    log.truncate(0)
+    log.path.write_text('{"step": 1}\nnonsense\n{"step": 2}\n')
+    with pytest.raises(StateError, match=r"allocations\.jsonl"):
+        log.truncate(1)
+
+
+def test_discarded_groups_are_observed(
+    tmp_path: Path, stand_ins: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make_trainer(tmp_path, 2, 2)
+    buffer = object.__new__(ReplayBuffer)
+    tags = {"uid-0_0_0": {}, "uid-0_1_0": {}, "uid-1_0_0": {}}
+    buffer.partitions = {"train": tags, "val": {"uid-0_0_0": {}}}
+    cleared = []
+    monkeypatch.setattr(ReplayBuffer, "_clear_groups", lambda self, partition, uids: cleared.append(uids))
+    monkeypatch.setattr(PPOTrainer, "_build_replay_buffer", lambda self: buffer)
+    stand_ins.queue.rows = {key: stand_ins.queue.row(0.0, acc=0.0) for key in tags}
+    assert trainer._build_replay_buffer() is buffer
+    submit(trainer, stand_ins, ["a", "b"])
+    buffer._clear_groups("val", {"uid-0"})
+    buffer._clear_groups("train", {"uid-0"})
+    assert cleared == [{"uid-0"}, {"uid-0"}]
+    records, _ = trainer.coba_step.finish(1)
+    assert [record["attempts"] for record in records] == [2, 0]
+
+
+def test_filtered_batches_keep_to_the_total_and_all_their_rollouts_are_observed(
+    tmp_path: Path, stand_ins: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleared, balanced = [], []
+    monkeypatch.setattr(
+        stand_ins.queue, "kv_clear", lambda keys, partition_id: cleared.extend(keys), raising=False
+    )
+    monkeypatch.setattr("coba_rl.hosts.verl.trainer.tq", stand_ins.queue)
+    monkeypatch.setattr(
+        PPOTrainer, "_balance_batch", lambda self, batch, metrics: balanced.append(batch) or batch
+    )
+    trainer = make_trainer(tmp_path, 3, 2)
+    with open_dict(trainer.config):
+        trainer.config.algorithm.filter_groups = {"enable": True}
+    submit(trainer, stand_ins, ["a", "b"])
+    rows = {f"uid-{i}_{session}_0": session % 2 for i, size in enumerate((2, 5)) for session in range(size)}
+    stand_ins.queue.rows = {key: stand_ins.queue.row(0.0, acc=success) for key, success in rows.items()}
+    batch = KVBatchMeta(partition_id="train", keys=list(rows), tags=[{"seq_len": i} for i in range(7)])
+    metrics: dict[str, float] = {}
+    trainer._balance_batch(batch, metrics)
+    assert cleared == ["uid-1_4_0"]
+    assert balanced[0].keys == [key for key in rows if key not in cleared]
+    assert [tag["seq_len"] for tag in balanced[0].tags] == list(range(6))
+    assert metrics == {"coba/dropped_rows": 1.0}
+    trainer.global_steps = 1
+    trainer._compute_advantage(balanced[0], metrics)
+    records = [json.loads(line) for line in trainer.allocation_log.path.read_text().splitlines()]
+    assert [(record["successes"], record["attempts"]) for record in records] == [(1.0, 2), (2.0, 5)]
+
+
+def test_another_kind_of_sampler_is_left_alone(
+    tmp_path: Path, stand_ins: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make_trainer(tmp_path, 2, 2)
+    sampler = object()
+    monkeypatch.setattr(PPOTrainer, "_build_replay_buffer", lambda self: sampler)
+    with pytest.warns(UserWarning, match="no subclass of verl's ReplayBuffer"):
+        assert trainer._build_replay_buffer() is sampler
+
+
+def test_linear_decay_learns_the_length_of_the_training(
+    tmp_path: Path, stand_ins: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def init(self: Any) -> None:
+        rows = [{"data_source": "s", "extra_info": {"index": i}} for i in range(2)]
+        self.train_dataset = SimpleNamespace(dataframe=datasets.Dataset.from_list(rows))
+        self.total_training_steps = 70
+
+    monkeypatch.setattr(PPOTrainer, "_init_dataloader", init)
+    trainer = make_trainer(tmp_path, 4, 2, strategy="linear-decay")
+    trainer._init_dataloader()
+    assert trainer.coba_step.allocator.strategy.num_steps == 70
+    assert "identified by data_source and extra_info.index" in capsys.readouterr().out
