@@ -1,0 +1,101 @@
+"""The lab's GRPO is GRPO: same gradient as TRL's loss, exact sampling, bit-for-bit repeatable."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from coba_rl.lab.grpo import Scores, advantages, policy_loss
+from coba_rl.lab.policy import LabPolicy, UniqueRollouts
+from coba_rl.lab.run import LabConfig, LabRun
+from coba_rl.tasks.policy import policy_path
+from coba_rl.tasks.prefix_scan import PrefixScan
+
+TASK = PrefixScan(regime="moderate")
+SHORT = LabConfig(regime="moderate", steps=3, prompts_per_step=8, evaluate_every=3, learning_rate=1e-3)
+
+
+@pytest.fixture(scope="module")
+def policy() -> LabPolicy:
+    return LabPolicy(policy_path("moderate"), TASK.max_completion_length)
+
+
+def test_sampled_successes_follow_the_exact_pass_rates(policy: LabPolicy) -> None:
+    problems = TASK.train_problems()[:24]
+    rollouts = policy.sample(problems, np.full(24, 400), np.random.default_rng(0))
+    assert np.bincount(rollouts.prompt_U, rollouts.count_U).tolist() == [400] * 24
+    right = [
+        policy.decode(c) == problems[i].answer
+        for i, c in zip(rollouts.prompt_U, rollouts.completions, strict=True)
+    ]
+    rate = np.bincount(rollouts.prompt_U, rollouts.count_U * np.array(right), minlength=24) / 400
+    exact = policy.pass_rates(problems)
+    deviation = (rate - exact) / np.sqrt(np.maximum(exact * (1 - exact), 1e-3) / 400)
+    assert np.abs(deviation).max() < 4.5
+    assert np.sqrt(np.mean(deviation**2)) < 1.5
+
+
+def test_the_gradient_is_that_of_every_rollout_on_its_own(policy: LabPolicy) -> None:
+    problems = TASK.train_problems()[:8]
+    rollouts = policy.sample(problems, np.array([2, 4, 8, 16, 3, 5, 7, 19]), np.random.default_rng(1))
+    right = np.array(
+        [
+            policy.decode(c) == problems[i].answer
+            for i, c in zip(rollouts.prompt_U, rollouts.completions, strict=True)
+        ]
+    )
+    scores = Scores(np.where(right, rollouts.count_U, 0))
+    merged = _gradient(policy, policy_loss(policy, problems, rollouts, scores))
+    plain = _gradient(policy, _loss_by_rollout(policy, problems, rollouts, right))
+    assert torch.linalg.vector_norm(merged - plain) < 1e-5 * torch.linalg.vector_norm(plain)
+
+
+def _loss_by_rollout(
+    policy: LabPolicy, problems: list, rollouts: UniqueRollouts, right: np.ndarray
+) -> torch.Tensor:
+    """TRL's clipped token-mean loss with one row a rollout and advantages from torch's own mean and std."""
+    rows = np.repeat(np.arange(len(rollouts.completions)), rollouts.count_U)
+    reward, group = torch.tensor(right[rows].astype(float)), rollouts.prompt_U[rows]
+    advantage = torch.zeros_like(reward)
+    for prompt in np.unique(group):
+        here = torch.from_numpy(group == prompt)
+        values = reward[here]
+        advantage[here] = (values - values.mean()) / (values.std() + 1e-4)
+    log_p, mask = policy.log_probabilities(
+        [problems[i] for i in group], [rollouts.completions[i] for i in rows]
+    )
+    ratio = torch.exp(log_p - log_p.detach())
+    surrogate = torch.minimum(ratio * advantage[:, None], torch.clamp(ratio, 0.8, 1.28) * advantage[:, None])
+    return -(surrogate * mask).sum() / mask.sum()
+
+
+def _gradient(policy: LabPolicy, loss: torch.Tensor | None) -> torch.Tensor:
+    assert loss is not None
+    return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(policy.model.parameters()))])
+
+
+def test_dead_groups_have_no_advantage() -> None:
+    rollouts = UniqueRollouts(np.array([0, 1, 1]), [(1,), (1,), (2,)], np.array([4, 1, 3]))
+    right, wrong = advantages(rollouts, Scores(np.array([4, 1, 0])), num_prompts=2)
+    assert right[0] == wrong[0] == 0.0
+    assert right[1] == pytest.approx(0.75 / (0.5 + 1e-4))
+    assert wrong[1] == pytest.approx(-0.25 / (0.5 + 1e-4))
+
+
+def test_a_run_is_repeatable_bit_for_bit() -> None:
+    first, second = LabRun(SHORT).run(), LabRun(SHORT).run()
+    assert first.curve == second.curve
+    assert first.steps == second.steps
+    assert (first.after_P == second.after_P).all()
+
+
+def test_exact_pass_rates_have_no_error() -> None:
+    result = LabRun(LabConfig(**{**SHORT.__dict__, "options": {"estimator": "exact"}})).run()
+    assert all(step["pass_rate_rmse"] == 0.0 for step in result.steps)
+
+
+def test_unsolvable_prompts_never_succeed() -> None:
+    result = LabRun(LabConfig(**{**SHORT.__dict__, "unsolvable": 1.0})).run()
+    assert all(step["coba/success_per_rollout"] == 0.0 for step in result.steps)
+    assert result.curve[0][1] == result.final  # nothing to learn from
