@@ -40,7 +40,7 @@ env: .venv/ready ## the environment of everything but verl
 	touch $@
 
 train-verl: env-verl  ## the same policy and task through verl: Ray, FSDP2, on CPU
-	$(BIN_VERL)/python -m coba_rl.hosts.verl.cpu.train
+	$(BIN_VERL)/python -m coba_rl.cli.verl_train
 
 test-verl: env-verl   ## short real verl jobs on CPU
 	$(BIN_VERL)/pytest tests/verl

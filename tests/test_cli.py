@@ -51,7 +51,7 @@ BAD = {
         ["train", "--strategy", "uniform", "--allocation.kappa", "9"],
         "no option 'kappa'",
     ),
-    "option without effect": (["train", "--allocation.visits", "3"], "no effect with estimator='drift'"),
+    "option without effect": (["train", "--allocation.visits", "3"], "no effect with estimator='ability'"),
     "option of a wrong type": (["train", "--allocation.kappa", "many"], "expected a finite number"),
     "option out of range": (["train", "--allocation.kappa", "1"], "more than 2"),
     "unknown config key": (["train", "--training.stepps", "9"], "Did you mean 'steps'"),

@@ -14,6 +14,8 @@ from coba_rl import STRATEGIES, BudgetAllocator, StateError
 
 
 def make(name: str = "coba", **options: Any) -> BudgetAllocator:
+    if name == "coba":
+        options = {"estimator": "drift", **options}
     if name == "linear-decay":
         options = {"num_steps": 8, **options}
     return BudgetAllocator(name, bounds=(2, 32), **options)

@@ -75,3 +75,12 @@ def test_metrics_hold_until_the_next_call() -> None:
     assert allocator.metrics()["coba/alpha"] == alpha  # the one the budgets came from
     allocator.allocate(["a"], total=4)
     assert allocator.metrics()["coba/alpha"] < alpha
+
+
+@pytest.mark.parametrize(("score", "right"), [(0.0, 0.0), (0.5, 0.0), (0.51, 1.0), (1.0, 1.0)])
+def test_a_dead_group_is_either_right_or_wrong(score: float, right: float) -> None:
+    allocator = make()
+    allocator.observe(["a"] * 4, [score] * 4)
+    metrics = allocator.metrics()
+    assert metrics["coba/dead_groups_all_right"] == right
+    assert metrics["coba/dead_groups_all_wrong"] == 1.0 - right

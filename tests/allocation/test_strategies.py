@@ -181,8 +181,8 @@ def test_unseen_prompts_get_the_even_share_wherever_they_stand(
     assert np.abs(allocate(rates[::-1])[::-1] - budgets).max() <= 1
 
 
-def test_coba_expects_of_unseen_prompts_the_prior_and_then_the_overall_success_rate() -> None:
-    allocator = BudgetAllocator("coba", prior=(1.0, 3.0))
+def test_drift_expects_of_unseen_prompts_the_prior_and_then_the_overall_success_rate() -> None:
+    allocator = BudgetAllocator("coba", estimator="drift", prior=(1.0, 3.0))
     assert allocator.allocate(["a"], total=4).pass_rates.tolist() == [0.25]
     allocator.observe(["a"] * 4 + ["b"] * 8, [1, 1, 0, 0, *[1] * 8])
     assert allocator.allocate(["new"], total=4).pass_rates[0] == pytest.approx(0.75, abs=1e-3)

@@ -77,7 +77,7 @@ def test_an_option_that_the_strategy_does_not_use_is_an_error(
         ("coba", {"window": 2.5}, "window=2.5: expected a whole number"),
         ("coba", {"solver": "fats"}, "Unknown solver 'fats'. Did you mean 'fast'"),
         ("coba", {"estimator": "drfit"}, "Unknown estimator 'drfit'. Did you mean 'drift'"),
-        ("coba", {"visits": 2}, "visits=2 has no effect with estimator='drift'"),
+        ("coba", {"visits": 2}, "visits=2 has no effect with estimator='ability'"),
         ("coba-release", {"estimator": "drift"}, "estimator='drift': expected 'window'"),
         ("coba-release", {"solver": "heap"}, "the release brings its own heap"),
         ("coba-release", {"visits": 2}, "set window, which serves both"),

@@ -18,7 +18,7 @@ PROMPTS, MEAN, STEPS, POOL = 6, 5, 12, 16
 BOUNDS = (2, 14)
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("coba", {}),
-    ("coba", {"estimator": "drift", "window": 3}),
+    ("coba", {"estimator": "posterior", "window": 2, "prior": (1.0, 3.0)}),
     ("coba-paper", {}),
     ("coba-release", {}),
     ("knapsack", {"estimator": "posterior"}),
@@ -49,14 +49,16 @@ def record_case(strategy: str, options: dict[str, Any], seed: int) -> dict[str, 
                 "successes": [[int(s) for s in group] for group in successes],
             }
         )
-    return {"strategy": strategy, "options": options, "steps": steps}
+    # All options, so that another default does not make the record stale.
+    every = {key: value for key, value in allocator.strategy.options().items() if value is not None}
+    return {"strategy": strategy, "options": every, "steps": steps}
 
 
 def record() -> dict[str, Any]:
     """All cases."""
     return {
         "format": "cases[].steps[]: prompt_ids in batch order, the budget of each, and the successes (0 or 1) of "
-        "its rollouts, which are observed at the end of the step.",
+        "its rollouts, which are observed at the end of the step. options: all of the strategy's that are set.",
         "bounds": list(BOUNDS),
         "mean_budget": MEAN,
         "cases": [record_case(strategy, options, seed) for seed, (strategy, options) in enumerate(CASES)],

@@ -113,6 +113,7 @@ activation_checkpointing: false
 num_generations: 16
 per_device_train_batch_size: 64
 strategy: coba
+estimator: posterior
 min_budget: 3
 max_budget: 64
 kappa: 15
@@ -139,6 +140,8 @@ def test_trl_parser_reads_lists_and_json_from_the_command_line(monkeypatch):
     (made,) = TrlParser(CobaGRPOConfig).parse_args_and_config(
         [
             *arguments,
+            "--estimator",
+            "drift",
             "--prior",
             "1",
             "2",

@@ -135,7 +135,8 @@ def test_the_recorded_budgets_are_those_of_the_plain_allocator() -> None:
     script = Path(__file__).parents[1] / "golden" / "host_outcomes.py"
     recorded = json.loads(script.with_suffix(".json").read_text())
     for case in recorded["cases"]:
-        allocator = BudgetAllocator(case["strategy"], bounds=tuple(recorded["bounds"]), **case["options"])
+        options = {k: tuple(v) if isinstance(v, list) else v for k, v in case["options"].items()}
+        allocator = BudgetAllocator(case["strategy"], bounds=tuple(recorded["bounds"]), **options)
         for step in case["steps"]:
             allocation = allocator.allocate(step["prompt_ids"], sum(step["budgets"]))
             assert allocation.budgets.tolist() == step["budgets"], f"{case['strategy']} changed: run {script}"

@@ -115,7 +115,7 @@ def finish(
 
 
 @pytest.mark.parametrize(
-    "case", GOLDEN["cases"], ids=lambda case: "-".join([case["strategy"], *case["options"]])
+    "case", GOLDEN["cases"], ids=lambda case: f"{case['strategy']}-{case['options']['estimator']}"
 )
 def test_budgets_equal_the_recorded_ones(
     case: dict[str, Any], tmp_path: Path, stand_ins: SimpleNamespace

@@ -74,11 +74,11 @@ class AllocationConfig(BaseModel):
 class TrainingConfig(_Section):
     """GRPO through TRL's GRPOTrainer."""
 
-    steps: int = Field(100, ge=1)
+    steps: int = Field(120, ge=1)
     """Steps: each allocates, generates, judges and learns from one batch of prompts."""
     seed: int = 0
     """Of data order, sampling and initialisation."""
-    prompts_per_step: int = Field(32, ge=1)
+    prompts_per_step: int = Field(64, ge=1)
     """P, prompts of a step."""
     rollouts_per_prompt: int = Field(16, ge=2)
     """G, mean rollouts of a prompt: a step spends P·G."""
@@ -86,7 +86,7 @@ class TrainingConfig(_Section):
     """Optimiser steps on each batch of rollouts."""
     micro_batch_size: int | None = Field(None, ge=1)
     """Rollouts a device holds in one forward pass; unset: all of an update."""
-    learning_rate: float = Field(5e-4, gt=0)
+    learning_rate: float = Field(1.5e-4, gt=0)
     """Of AdamW, constant after warm-up."""
     warmup_steps: int = Field(0, ge=0)
     """Optimiser steps over which the learning rate rises."""

@@ -127,8 +127,9 @@ class Coba(CobaPaper):
 
     What is ours, and why:
 
-    - Pass rates are a fading Beta posterior moved by the drift of the global success rate (`drift`), because
-      an estimate one epoch old lags behind the policy, and a window of one visit reads p = 0.9 as 1.0.
+    - Pass rates come from one global ability and one difficulty a prompt (`ability`), because an estimate one
+      epoch old lags behind the policy, and a window of one visit reads p = 0.9 as 1.0. `drift`, a fading Beta
+      posterior moved along with the global success rate, is simpler and a little further off.
     - τ grows with the mean budget: `tau_per_rollout` times total/P, unless `tau` fixes it. Saturation then
       means the same at every budget; a τ of several rollouts gives everything to a few prompts.
     - α stays in [1, 5]: at κ = 11 an α near 10 spends on prompts that are nearly solved.
@@ -136,7 +137,7 @@ class Coba(CobaPaper):
 
     name: ClassVar[str] = "coba"
 
-    estimator: str = "drift"
+    estimator: str = "ability"
     alpha_max: float | None = 5.0
     tau_per_rollout: float = 0.1 / 16.0
     """τ as a share of the mean budget of a prompt; `tau` overrides it."""
