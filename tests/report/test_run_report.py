@@ -231,6 +231,10 @@ def test_a_single_step_is_enough(make_run, tmp_path: Path) -> None:
     assert "No prompt was tried at two visits" in page.text
 
 
+def test_a_run_in_which_no_pass_rate_was_ever_known_is_reported(make_run) -> None:
+    assert "<svg" in write_run_report(make_run("coba-paper", steps=2)).read_text(encoding="utf-8")
+
+
 def test_metrics_alone_and_allocations_alone_are_reported(make_run, tmp_path: Path) -> None:
     folder = make_run()
     allocations = (folder / "allocations.jsonl").read_bytes()

@@ -12,8 +12,8 @@ from datasets import Dataset
 from trl_tiny import prompts
 
 from coba_rl.errors import StateError
+from coba_rl.hosts.state import STATE_FILE, read_state, write_state
 from coba_rl.hosts.trl.memory import AllocatorMemory, BudgetAllocator, inside_generation_window
-from coba_rl.hosts.trl.state import STATE_FILE, read_state, write_state
 
 # pytest.warns hands other warnings on under another module, past the filters of the suite.
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")

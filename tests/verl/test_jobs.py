@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from coba_rl.hosts.verl.state import STATE_FILE
+from coba_rl.hosts.state import STATE_FILE
 
 pytestmark = [pytest.mark.verl, pytest.mark.filterwarnings("default")]
 

@@ -17,8 +17,9 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.utils import tensordict_utils as tu
 
 from coba_rl.errors import StateError
+from coba_rl.hosts.state import STATE_FILE, read_state, write_state
+from coba_rl.hosts.verl.allocation_log import AllocationLog
 from coba_rl.hosts.verl.prompts import BY_CONTENT, BY_INDEX, PromptIds
-from coba_rl.hosts.verl.state import STATE_FILE, AllocationLog, read_state, write_state
 from coba_rl.hosts.verl.trainer import ROLLOUT_FIELD, CobaTrainerSync
 
 # verl and its dependencies warn at import; their warnings are not ours to fix.

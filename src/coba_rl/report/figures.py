@@ -152,6 +152,9 @@ def value_figure(name: str, stages: Sequence[ValueStage]) -> str:
         top.set(ylabel="value V(p)", xlim=(-0.02, 1.02))
         top.set_ylim(bottom=0.0)
         bottom.set(xlabel="believed pass rate p", ylabel="rollouts given")
+        given = np.concatenate([stage.budgets for stage in stages])
+        # Limits first: a log scale cannot find any when no pass rate is known and nothing is drawn.
+        bottom.set_ylim(max(given.min(), 1.0) / 1.3, max(given.max(), 1.0) * 1.3)
         bottom.set_yscale("log", base=2)
         bottom.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         bottom.yaxis.set_minor_formatter(StrMethodFormatter(""))

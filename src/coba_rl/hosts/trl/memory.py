@@ -11,7 +11,7 @@ import numpy as np
 
 from coba_rl.allocation import Allocation, BudgetAllocator
 from coba_rl.errors import StateError
-from coba_rl.hosts.trl.state import STATE_FILE, read_state, write_state
+from coba_rl.hosts.state import STATE_FILE, read_state, write_state
 
 
 class AllocatorMemory:

@@ -19,11 +19,12 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from coba_rl.errors import StateError
+from coba_rl.hosts.state import STATE_FILE, read_state, write_state
+from coba_rl.hosts.verl.allocation_log import AllocationLog
 from coba_rl.hosts.verl.filtering import surplus_keys
 from coba_rl.hosts.verl.options import CobaOptions
 from coba_rl.hosts.verl.outcomes import read_outcomes
 from coba_rl.hosts.verl.prompts import PromptIds
-from coba_rl.hosts.verl.state import STATE_FILE, AllocationLog, read_state, write_state
 from coba_rl.hosts.verl.step import StepAllocation, mean_per_prompt
 
 TRAINER_MODE = "coba_sync"

@@ -1,21 +1,21 @@
-"""`coba_state.json`: the allocator's memory in a checkpoint folder, beside `trainer_state.json`."""
+"""`coba_state.json`: the allocator's memory in a trainer's checkpoint folder."""
 
 from __future__ import annotations
 
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from coba_rl.errors import StateError
+from coba_rl.files import write_atomic
 
 STATE_FILE = "coba_state.json"
 STATE_VERSION = 1
 
 
 def write_state(folder: str | os.PathLike[str], state: dict[str, Any]) -> None:
-    """Write the state whole or not at all: a crash leaves the old file or the new one, never a part.
+    """Write the state whole or not at all.
 
     Args:
         folder: The checkpoint folder; made if it is missing.
@@ -30,17 +30,7 @@ def write_state(folder: str | os.PathLike[str], state: dict[str, Any]) -> None:
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=f".{STATE_FILE}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump({"version": STATE_VERSION, **state}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp makes it private; the rest of a checkpoint is not
-        os.replace(temporary, folder / STATE_FILE)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_atomic(folder / STATE_FILE, json.dumps({"version": STATE_VERSION, **state}, allow_nan=False))
 
 
 def read_state(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
@@ -56,10 +46,10 @@ def read_state(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
         state = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise StateError(
-            f"{path} is damaged ({error}). Resume from another checkpoint, or delete the file to go on without "
-            "the saved pass rates."
+            f"{path} is damaged ({error}). Resume from another checkpoint, or delete the file to go on without the "
+            "saved pass rates."
         ) from error
-    if not isinstance(state, dict) or "version" not in state or "allocator" not in state:
+    if not isinstance(state, dict) or not isinstance(state.get("allocator"), dict) or "version" not in state:
         raise StateError(f"{path} is not an allocator state. Resume from another checkpoint.")
     if state["version"] != STATE_VERSION:
         raise StateError(
