@@ -31,7 +31,8 @@ class LinearDecay(BetaStrategy):
 
     def validate(self) -> None:
         super().validate()
-        require(self.kappa > self.NUM_STAGES, "kappa", self.kappa, f"more than {self.NUM_STAGES}")
+        least = self.NUM_STAGES + 1  # β stays at least 1
+        require(self.kappa >= least, "kappa", self.kappa, f"at least {least}")
         require(self.num_steps is None or self.num_steps > 0, "num_steps", self.num_steps, "at least 1")
 
     def shape(self) -> tuple[float, float]:
