@@ -79,6 +79,9 @@ class TrainCommand:
             f"# Would train {training.steps} steps of {rollouts:,} rollouts ({training.steps * rollouts:,} in all)"
         )
         print(f"# into {str(folder.path)!r}.")
+        mean = training.rollouts_per_prompt
+        dead = ", ".join(f"{p**mean + (1 - p) ** mean:.0%} at p = {p}" for p in (0.01, 0.05, 0.2, 0.5))
+        print(f"# A group of {mean} rollouts is dead, all right or all wrong, with chance {dead}.")
 
 
 def _default_folder(config: RunConfig) -> Path:
