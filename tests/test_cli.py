@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -215,6 +216,23 @@ def test_evaluate_reads_local_copies_of_the_benchmarks(name: str, capsys: pytest
     task = f"{name}={DATA / f'{name}.jsonl'}"
     assert main(["evaluate", str(policy_path("hard")), "--task", task, *arguments]) == 0
     assert json.loads(capsys.readouterr().out)["num_prompts"] >= 1
+
+
+def test_warmstart_writes_an_ordinary_checkpoint_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from coba_rl.tasks.warmstart import warmstart
+
+    monkeypatch.setattr("coba_rl.tasks.warmstart.warmstart", partial(warmstart, steps=2))
+    arguments = ["warmstart", "--regime", "moderate", "--output-dir", str(tmp_path / "policy"), "--json"]
+    assert main(arguments) == 0
+    assert 0 <= json.loads(capsys.readouterr().out)["mean_pass_rate"] <= 1
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "policy")
+    assert model.config.vocab_size == len(AutoTokenizer.from_pretrained(tmp_path / "policy"))
+    assert main(arguments) == 2
+    assert "not empty" in capsys.readouterr().err
 
 
 # --- Files and the run folder ---

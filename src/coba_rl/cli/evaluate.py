@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from coba_rl.cli.progress import counting
 from coba_rl.cli.tables import format_estimate, print_json, print_table
 from coba_rl.cli.tasks import load_problems
 from coba_rl.errors import ConfigError, DatasetError
@@ -59,8 +60,6 @@ class EvaluateCommand:
 
     def _sample(self, problems: list[Problem], max_new_tokens: int) -> list[list[str]]:
         import torch
-        from rich.console import Console
-        from rich.progress import Progress
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         try:
@@ -69,8 +68,7 @@ class EvaluateCommand:
         except (OSError, ValueError) as error:
             raise ConfigError(f"model {self.model!r} cannot be loaded: {error}") from None
         model.to("cuda" if torch.cuda.is_available() else "cpu")
-        with Progress(console=Console(stderr=True)) as progress:
-            bar = progress.add_task("completions", total=len(problems) * self.num_samples)
+        with counting("completions") as progress:
             return sample_completions(
                 model,
                 tokenizer,
@@ -81,7 +79,7 @@ class EvaluateCommand:
                 max_new_tokens=max_new_tokens,
                 batch_size=self.batch_size,
                 seed=self.seed,
-                progress=lambda done, total: progress.update(bar, completed=done, total=total),
+                progress=progress,
             )
 
     def _write(self, problems: list[Problem], completions: list[list[str]], scores_PK: np.ndarray) -> None:

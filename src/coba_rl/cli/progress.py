@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -15,6 +17,20 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+
+
+@contextmanager
+def counting(what: str) -> Generator[Callable[[int, int], None]]:
+    """A bar on standard error for work that reports `(done, total)`; gone when the work is.
+
+    Example:
+        >>> with counting("completions") as progress:
+        ...     progress(1, 2)
+    """
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
 
 _SHOWN = {
     "success": "coba/success_per_prompt",

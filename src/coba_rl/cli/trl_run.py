@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, T
 from transformers.utils import logging as transformers_logging
 
 from coba_rl.cli.config import RunConfig
-from coba_rl.cli.progress import TrainingProgress
+from coba_rl.cli.progress import TrainingProgress, counting
 from coba_rl.cli.run_folder import RunFolder
 from coba_rl.cli.tasks import heldout_problems, make_task, policy_source, without
 from coba_rl.errors import ConfigError, DatasetError, suggestion
@@ -52,17 +52,19 @@ class TrlRun:
         if not problems:
             return None
         settings = self._config.evaluation
-        completions = sample_completions(
-            self._model,
-            self._tokenizer,
-            problems,
-            num_samples=settings.num_samples,
-            temperature=settings.temperature,
-            top_p=settings.top_p,
-            max_new_tokens=self._max_completion_length,
-            batch_size=settings.batch_size,
-            seed=self._config.training.seed,
-        )
+        with counting("held-out completions") as progress:
+            completions = sample_completions(
+                self._model,
+                self._tokenizer,
+                problems,
+                num_samples=settings.num_samples,
+                temperature=settings.temperature,
+                top_p=settings.top_p,
+                max_new_tokens=self._max_completion_length,
+                batch_size=settings.batch_size,
+                seed=self._config.training.seed,
+                progress=progress,
+            )
         # A completion that cannot be judged is no success of the policy's.
         return np.nan_to_num(score_completions(self._task, problems, completions)).mean(axis=1).tolist()
 

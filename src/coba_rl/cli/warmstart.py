@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import Progress
-
+from coba_rl.cli.progress import counting
 from coba_rl.cli.tables import print_json, print_table
 from coba_rl.errors import ConfigError
 
@@ -26,14 +24,8 @@ class WarmstartCommand:
             raise ConfigError(f"{str(self.output_dir)!r} is not empty. Choose another --output-dir.")
         from coba_rl.tasks.warmstart import warmstart
 
-        with Progress(console=Console(stderr=True)) as progress:
-            bar = progress.add_task(f"warm start, {self.regime}", total=None)
-            metrics = warmstart(
-                self.regime,
-                seed=self.seed,
-                output_dir=self.output_dir,
-                progress=lambda step, total: progress.update(bar, completed=step, total=total),
-            )
+        with counting(f"warm start, {self.regime}") as progress:
+            metrics = warmstart(self.regime, seed=self.seed, output_dir=self.output_dir, progress=progress)
         if self.json:
             print_json(metrics)
         else:
