@@ -123,3 +123,27 @@ def test_two_updates_on_each_batch_of_rollouts(tmp_path: Path) -> None:
     summary = train(tmp_path / "run", "--steps", "3", *SMALL, *arguments)
     assert summary["rollouts"] == 3 * 8 * 4
     assert sorted({r["step"] for r in read_jsonl(tmp_path / "run" / "allocations.jsonl")}) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [('{"version": 1, "allo', "is damaged"), ('{"version": 99, "allocator": {}}', "version 99")],
+)
+def test_a_state_that_cannot_be_read_is_named_and_nothing_is_lost(
+    tmp_path: Path, damage: str, expected: str
+) -> None:
+    folder = tmp_path / "run"
+    train(folder, "--steps", "2", *SMALL)
+    allocations = (folder / "allocations.jsonl").read_bytes()
+    state = folder / "checkpoints" / "checkpoint-2" / "coba_state.json"
+    whole = state.read_text()
+    state.write_text(damage)
+    refused = run("train", "--output-dir", folder, "--resume", "--steps", "3")
+    assert refused.returncode == 2
+    line = refused.stderr.strip().splitlines()[-1]
+    assert line.startswith("coba-rl: ")
+    assert expected in line
+    assert "coba_state.json" in line
+    assert (folder / "allocations.jsonl").read_bytes() == allocations
+    state.write_text(whole)
+    assert train(folder, "--resume", "--steps", "3")["steps"] == 3
