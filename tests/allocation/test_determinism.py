@@ -10,6 +10,9 @@ import sys
 from typing import Any
 
 import numpy as np
+import pytest
+
+from coba_rl import STRATEGIES, BudgetAllocator
 
 SCRIPT = """
 import hashlib, json, zlib
@@ -59,3 +62,19 @@ def test_no_strategy_draws_from_the_global_generators() -> None:
     exec(SCRIPT, scope)
     assert states() == before
     assert len(scope["found"]) > 0
+
+
+@pytest.mark.parametrize("name", sorted(set(STRATEGIES) - {"linear-decay"}))
+def test_the_order_in_which_rollouts_arrive_changes_nothing(name: str) -> None:
+    ids = [*range(20), *"abcdefgh"]
+    rng = np.random.default_rng(0)
+    in_order, shuffled = BudgetAllocator(name), BudgetAllocator(name)
+    for _ in range(6):
+        allocation = in_order.allocate(ids, 28 * 8)
+        assert (shuffled.allocate(ids, 28 * 8).budgets == allocation.budgets).all()
+        prompts = [ids[i] for i in allocation.repeat_index]
+        successes = rng.random(len(prompts)).round(3)
+        in_order.observe(prompts, successes)
+        order = rng.permutation(len(prompts))
+        shuffled.observe([prompts[i] for i in order], successes[order])
+    assert shuffled.state_dict() == in_order.state_dict()

@@ -154,8 +154,12 @@ class BudgetAllocator:
             raise ValueError(
                 f"{len(ids)} prompt ids but {len(success_R)} successes: expected one of each a rollout."
             )
-        position: dict[PromptId, int] = {}
-        group_R = np.fromiter((position.setdefault(i, len(position)) for i in ids), np.int64, len(ids))
+        # In one order whatever the order of arrival, so that sums round alike.
+        distinct = sorted(set(ids), key=lambda prompt_id: (isinstance(prompt_id, str), prompt_id))
+        position = {prompt_id: i for i, prompt_id in enumerate(distinct)}
+        group_R = np.fromiter((position[i] for i in ids), np.int64, len(ids))
+        order = np.lexsort((success_R, group_R))
+        group_R, success_R = group_R[order], success_R[order]
         judged_R = ~np.isnan(success_R)
         attempts_P = np.bincount(group_R[judged_R], minlength=len(position)).astype(float)
         successes_P = np.bincount(group_R[judged_R], success_R[judged_R], minlength=len(position))
@@ -166,8 +170,8 @@ class BudgetAllocator:
         self._outcome_metrics |= _measure_outcomes(
             success_R[judged_R], group_R[judged_R], attempts_P, successes_P
         )
-        distinct = [prompt_id for prompt_id, was_tried in zip(position, tried, strict=True) if was_tried]
-        self.strategy.observe(Visits(distinct, successes_P[tried], attempts_P[tried]))
+        visited = [prompt_id for prompt_id, was_tried in zip(distinct, tried, strict=True) if was_tried]
+        self.strategy.observe(Visits(visited, successes_P[tried], attempts_P[tried]))
 
     def _as_success(self, successes: Sequence[float | None] | np.ndarray) -> np.ndarray:
         success_R = np.array([math.nan if value is None else value for value in successes], dtype=float)
