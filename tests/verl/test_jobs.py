@@ -42,7 +42,7 @@ def test_a_resumed_job_allocates_as_if_it_had_never_stopped(run_job: RunJob, tmp
         # Rollout and trainer agree on the probabilities: the weights arrived, and sampling reports what it drew.
         assert metrics["training/rollout_probs_diff_max"] < 1e-4
     assert all(2 <= record["budget"] <= 12 for record in job.allocations)
-    assert max(job.budgets(8)) > MEAN + 1
+    assert max(job.budgets(8)) > MEAN > min(job.budgets(8))
     assert "val-core/prefix-scan/acc/mean@1" in job.metrics[4]
 
     # What a job leaves behind that is killed after step 6: the checkpoint of step 4, and records beyond it.
