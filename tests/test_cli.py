@@ -118,7 +118,7 @@ def test_allocate_says_what_is_wrong_with_a_file(
     assert expected in capsys.readouterr().err
 
 
-def test_a_finished_folder_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.create(to_toml(RunConfig()))
     with pytest.raises(ConfigError, match="already holds a run"):

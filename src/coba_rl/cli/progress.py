@@ -50,7 +50,7 @@ class TrainingProgress:
     """
 
     def __init__(self, total: int, done: int, rollouts_per_step: int) -> None:
-        self._total, self._done, self._rollouts_per_step = total, done, rollouts_per_step
+        self._total, self._rollouts_per_step = total, rollouts_per_step
         self._start = time.monotonic()
         self._first = done
         console = Console(stderr=True)
@@ -76,7 +76,6 @@ class TrainingProgress:
 
     def update(self, step: int, metrics: dict[str, Any]) -> None:
         """Show one finished step."""
-        self._done = step
         text = "  ".join(
             f"{name} {metrics[key]:.3g}" for name, key in _SHOWN.items() if metrics.get(key) is not None
         )

@@ -15,7 +15,7 @@ _COMPLETE = "COMPLETE"
 
 class RunFolder:
     """`config.toml`, `metrics.jsonl`, `allocations.jsonl`, `evaluation.json`, `checkpoints/`, `policy/`,
-    `summary.json`.
+    `summary.json`, `report.html`.
 
     Records carry the step they belong to, and a checkpoint counts only once it is marked complete. Resuming
     therefore drops every record after the last complete checkpoint and goes on from there.

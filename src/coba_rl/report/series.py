@@ -41,11 +41,6 @@ class Windows:
     def __len__(self) -> int:
         return len(self.edge_W) - 1
 
-    @property
-    def centre_W(self) -> np.ndarray:
-        """(W,) mean step of each window."""
-        return (self.edge_W[:-1] + self.edge_W[1:] - 1) / 2.0
-
     def place(self, steps: np.ndarray) -> np.ndarray:
         """Index of the window of each step."""
         return np.clip(np.searchsorted(self.edge_W, steps, side="right") - 1, 0, len(self) - 1)
