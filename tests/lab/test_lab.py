@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from coba_rl.lab.config import LabConfig
 from coba_rl.lab.grpo import Scores, advantages, policy_loss
 from coba_rl.lab.policy import LabPolicy, UniqueRollouts
-from coba_rl.lab.run import LabConfig, LabRun
-from coba_rl.tasks.policy import policy_path
+from coba_rl.lab.run import LabRun
+from coba_rl.tasks.policy import build_tokenizer, policy_path
 from coba_rl.tasks.prefix_scan import PrefixScan
 
 TASK = PrefixScan(regime="moderate")
@@ -62,12 +63,27 @@ def _loss_by_rollout(
         here = torch.from_numpy(group == prompt)
         values = reward[here]
         advantage[here] = (values - values.mean()) / (values.std() + 1e-4)
-    log_p, mask = policy.log_probabilities(
-        [problems[i] for i in group], [rollouts.completions[i] for i in rows]
+    log_p, mask = _log_probabilities(
+        policy, [problems[i].prompt for i in group], [rollouts.completions[i] for i in rows]
     )
     ratio = torch.exp(log_p - log_p.detach())
     surrogate = torch.minimum(ratio * advantage[:, None], torch.clamp(ratio, 0.8, 1.28) * advantage[:, None])
     return -(surrogate * mask).sum() / mask.sum()
+
+
+def _log_probabilities(
+    policy: LabPolicy, prompts: list, completions: list[tuple[int, ...]]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of every token of every completion, one right-padded row each; and the mask of real tokens."""
+    tokenizer = build_tokenizer()
+    texts = [[*tokenizer(prompt).input_ids, *c] for prompt, c in zip(prompts, completions, strict=True)]
+    ids = torch.zeros(len(texts), max(map(len, texts)), dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for row, (text, completion) in enumerate(zip(texts, completions, strict=True)):
+        ids[row, : len(text)] = torch.tensor(text)
+        mask[row, len(text) - len(completion) : len(text)] = 1
+    logits = policy.model(ids, attention_mask=torch.ones_like(ids)).logits[:, :-1]
+    return torch.log_softmax(logits, -1).gather(2, ids[:, 1:, None])[:, :, 0], mask[:, 1:]
 
 
 def _gradient(policy: LabPolicy, loss: torch.Tensor | None) -> torch.Tensor:
@@ -91,11 +107,11 @@ def test_a_run_is_repeatable_bit_for_bit() -> None:
 
 
 def test_exact_pass_rates_have_no_error() -> None:
-    result = LabRun(LabConfig(**{**SHORT.__dict__, "options": {"estimator": "exact"}})).run()
+    result = LabRun(SHORT.model_copy(update={"options": {"estimator": "exact"}})).run()
     assert all(step["pass_rate_rmse"] == 0.0 for step in result.steps)
 
 
 def test_unsolvable_prompts_never_succeed() -> None:
-    result = LabRun(LabConfig(**{**SHORT.__dict__, "unsolvable": 1.0})).run()
+    result = LabRun(SHORT.model_copy(update={"unsolvable": 1.0})).run()
     assert all(step["coba/success_per_rollout"] == 0.0 for step in result.steps)
     assert result.curve[0][1] == result.final  # nothing to learn from

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
+import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -15,6 +18,9 @@ import pytest
 from coba_rl import BudgetAllocator
 from coba_rl.evaluate import mean_estimate, paired_difference
 from coba_rl.files import append_jsonl, write_json
+from coba_rl.lab.comparison import StudyResults
+from coba_rl.lab.runner import RunRecord
+from coba_rl.lab.study import check_study
 from coba_rl.report import write_run_report
 
 CONFIG = """\
@@ -120,6 +126,29 @@ def pages(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> di
     return {name: write_run_report(folder, root / f"{name}.html") for name, folder in runs.items()}
 
 
+# Chromium opens no window as narrow as a phone, so the page stands in a frame of the wanted width.
+FRAME = """<!DOCTYPE html><meta charset="utf-8">
+<style>body {{ margin: 0 }} iframe {{ border: 0; display: block }}</style>
+<iframe width="{width}" height="{height}" srcdoc="{page}"></iframe><pre id="measured"></pre>
+<script>
+const frame = document.querySelector("iframe");
+frame.onload = () => {{
+  const page = frame.contentDocument, view = frame.contentWindow, box = page.scrollingElement;
+  const tooWide = [...page.querySelectorAll("body *")].filter(
+    e => !e.closest("pre, .scroll, svg") && e.getBoundingClientRect().right > view.innerWidth + 0.5);
+  const texts = [...page.querySelectorAll("figure svg text")].map(
+    e => parseFloat(view.getComputedStyle(e).fontSize) * e.ownerSVGElement.getBoundingClientRect().width
+      / e.ownerSVGElement.viewBox.baseVal.width);
+  document.getElementById("measured").textContent = JSON.stringify({{
+    inner: view.innerWidth, scroll: box.scrollWidth, height: box.scrollHeight,
+    tooWide: tooWide.map(e => e.outerHTML.slice(0, 80)),
+    drawings: [...page.querySelectorAll("figure svg")].map(e => e.getBoundingClientRect().width),
+    smallest: Math.min(...texts), requests: view.performance.getEntriesByType("resource").length,
+  }});
+}};
+</script>"""
+
+
 class Browser:
     """Headless Chromium, one process a call."""
 
@@ -147,7 +176,59 @@ class Browser:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def frame(self, page: str, width: int, height: int) -> Path:
+        """A file that shows the page at the given width and measures it."""
+        frame = self._folder / "frame.html"
+        frame.write_text(FRAME.format(width=width, height=height, page=html.escape(page)), encoding="utf-8")
+        return frame
+
+    def check_fit(self, page: str, width: int) -> None:
+        """Assert that every figure is drawn, can be read, and that nothing sticks out or is fetched."""
+        frame = self.frame(page, width, height=844)
+        dom = self.run(frame, "--window-size=1400,900", "--virtual-time-budget=5000", "--dump-dom")
+        found = re.search(r'<pre id="measured">(.+?)</pre>', dom)
+        assert found, "the page did not load in its frame"
+        measured = json.loads(html.unescape(found[1]))
+        assert measured["inner"] == width
+        assert measured["scroll"] <= measured["inner"]
+        assert measured["tooWide"] == []
+        assert len(measured["drawings"]) == page.count("<figure>") > 0
+        assert min(measured["drawings"]) > (300 if width == 390 else 400)
+        assert measured["smallest"] >= 8.0  # font size in pixels of the screen
+        assert measured["requests"] == 0
+
 
 @pytest.fixture
 def browser(tmp_path: Path) -> Browser:
     return Browser(tmp_path)
+
+
+STUDY = {
+    "title": "Coins",
+    "question": "Does <b> win?",
+    "baselines": ["uniform"],
+    "seeds": [0, 1, 2],
+    "show": ["transitions", "mechanism", "estimates"],
+    "settings": {"hard": {}, "hard, double": {"rollouts_per_prompt": 32}},
+    "arms": {"uniform": {"strategy": "uniform"}, "coba <b>": {"strategy": "coba"}},
+}
+
+
+@pytest.fixture(scope="session")
+def study_results() -> StudyResults:
+    """A study whose runs are made up: the second arm ends 0.05 above the first in the first setting only."""
+    study = check_study(STUDY, "coins")
+    records = []
+    for run in study.runs():
+        gain = 0.05 if run.arm != "uniform" and run.setting == "hard" else 0.001 * (run.config.seed - 1)
+        curve = [
+            (step, 0.2 + step / 400 * (1 + 0.1 * run.config.seed) + gain * step / 120)
+            for step in (0, 60, 120)
+        ]
+        steps = [
+            {"step": float(step), "budget_follows_true_value": 0.5, "pass_rate_rmse": 0.1, "coba/alpha": 2.0}
+            for step in range(1, 121)
+        ]
+        transitions = (np.eye(5, dtype=int) * 100 + run.config.seed).tolist()
+        records.append(RunRecord(run, curve, curve[-1][1], 0.35 + gain / 2, transitions, steps, 20.0))
+    return StudyResults(study, records)

@@ -172,6 +172,51 @@ def allocate(
 
 
 @app.command
+def study(
+    config: str = "main",
+    *,
+    seeds: str | None = None,
+    steps: int | None = None,
+    workers: int | None = None,
+    output_dir: Path | None = None,
+    list: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Compare strategies on the embedded task: every arm, in every setting, on the same seeds.
+
+    Runs are small and exact: a GRPO loop on one core each, held-out accuracy computed rather than sampled.
+    Finished runs are kept, so the same command goes on where it was stopped. The folder gets `results.csv`
+    (one row a measured point), `comparisons.csv`, `summary.json` and `report.html`.
+
+    `coba-rl study --list` names the shipped studies. A study of your own is a TOML file: copy a shipped one
+    and change its arms; keys are the fields of `coba_rl.lab.config.LabConfig`.
+
+    Parameters
+    ----------
+    config
+        Name of a shipped study, or a TOML file.
+    seeds
+        Seeds instead of the study's, e.g. 0,1,2 or 10-14.
+    steps
+        Training steps instead of the study's.
+    workers
+        Runs at a time, one core each. Default: the cores there are.
+    output_dir
+        Where results go. Default: runs/study-NAME.
+    list
+        Show the shipped studies and how many runs each takes.
+    json
+        Print the summary as JSON instead of tables.
+    """
+    import os
+
+    from coba_rl.cli.study import StudyCommand
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return StudyCommand(config, seeds, steps, workers or cores, output_dir, list, json).run()
+
+
+@app.command
 def warmstart(
     *,
     regime: Literal["hard", "heterogeneous", "moderate"] = "hard",

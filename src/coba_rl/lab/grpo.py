@@ -73,12 +73,7 @@ def policy_loss(
     right, wrong = advantages(rollouts, scores, len(problems))
     successes, failures = scores.success_U, rollouts.count_U - scores.success_U
     weight_U = successes * right[rollouts.prompt_U] + failures * wrong[rollouts.prompt_U]
-    used = np.flatnonzero(weight_U)
-    if not len(used):
+    if not weight_U.any():
         return None
     num_tokens = sum(n * len(c) for n, c in zip(rollouts.count_U.tolist(), rollouts.completions, strict=True))
-    log_p, mask = policy.log_probabilities(
-        [problems[i] for i in rollouts.prompt_U[used]], [rollouts.completions[i] for i in used]
-    )
-    weight = torch.from_numpy(weight_U[used]).to(log_p.dtype)
-    return -(weight[:, None] * log_p * mask).sum() / num_tokens
+    return -policy.weighted_log_likelihood(problems, rollouts, weight_U) / num_tokens

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
+from coba_rl.lab.prefix_tree import build_tree, pack
 from coba_rl.tasks.base import Problem
 from coba_rl.tasks.policy import exact_pass_rates
 
@@ -110,32 +111,34 @@ class LabPolicy:
             np.array([n for _, _, n in done]),
         )
 
-    def log_probabilities(
-        self, problems: Sequence[Problem], completions: Sequence[Sequence[int]]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(U, T) log probability of each token of each completion, and the (U, T) mask of real tokens.
+    def weighted_log_likelihood(
+        self, problems: Sequence[Problem], rollouts: UniqueRollouts, weight_U: np.ndarray
+    ) -> torch.Tensor:
+        """Σ_U weight · log π(completion | prompt), with its gradient, in one pass over the shared prefixes.
 
         Args:
-            problems: The problem of each completion.
-            completions: Token ids.
+            problems: The P problems of the step.
+            rollouts: U completions of them.
+            weight_U: (U,) weights; rollouts of weight 0 are left out. At least one is not 0.
         """
-        prompt_ids, prompt_mask = self._prompts(problems)
-        longest = max(len(completion) for completion in completions)
-        ids = torch.full((len(completions), longest), self._pad)
-        mask = torch.zeros((len(completions), longest), dtype=torch.long)
-        for row, completion in enumerate(completions):
-            ids[row, : len(completion)] = torch.tensor(completion)
-            mask[row, : len(completion)] = 1
-        full_mask = torch.cat([prompt_mask, mask], dim=1)
-        logits = self.model(
-            input_ids=torch.cat([prompt_ids, ids], dim=1),
-            attention_mask=full_mask,
-            position_ids=(full_mask.cumsum(1) - 1).clamp(min=0),
-            logits_to_keep=longest + 1,
+        used = np.flatnonzero(weight_U)
+        tree = build_tree(
+            self._tokenizer([problem.prompt for problem in problems]).input_ids,
+            rollouts.prompt_U[used],
+            [rollouts.completions[i] for i in used],
+            weight_U[used],
+        )
+        rows = pack(tree)
+        hidden = self.model.model(
+            input_ids=torch.from_numpy(rows.token_RL),
+            attention_mask=torch.from_numpy(rows.visible_RLL)[:, None],
+            position_ids=torch.from_numpy(rows.depth_RL),
             use_cache=False,
-        ).logits[:, :-1]
-        log_p = torch.log_softmax(logits.float(), dim=-1).gather(2, ids[:, :, None])[:, :, 0]
-        return log_p, mask
+        ).last_hidden_state
+        source = torch.from_numpy(rows.flat_N[tree.source_E])
+        logits = self.model.lm_head(hidden.flatten(0, 1)[source])
+        log_p = torch.log_softmax(logits, dim=-1).gather(1, torch.from_numpy(tree.target_E)[:, None])[:, 0]
+        return (torch.from_numpy(tree.weight_E).to(log_p.dtype) * log_p).sum()
 
     def pass_rates(self, problems: Sequence[Problem]) -> np.ndarray:
         """(P,) exact pass rates, see `exact_pass_rates`."""

@@ -2,55 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from coba_rl.allocation import Allocation, BudgetAllocator
+from coba_rl.allocation import Allocation
 from coba_rl.errors import OptionError
+from coba_rl.evaluate import Transitions, difficulty_transitions
+from coba_rl.lab.config import ESTIMATE_EXACT, LabConfig
 from coba_rl.lab.grpo import Scores, update
+from coba_rl.lab.measures import coverage, estimate_errors, mechanism
 from coba_rl.lab.policy import LabPolicy, UniqueRollouts
 from coba_rl.tasks.base import Problem
 from coba_rl.tasks.policy import policy_path
 from coba_rl.tasks.prefix_scan import PrefixScan
-
-ESTIMATE_EXACT = "exact"
-"""Estimator name of the lab's upper bound: the true pass rates, measured before each step."""
-
-
-@dataclass(frozen=True)
-class LabConfig:
-    """What one lab run does. Every field is a key of a study."""
-
-    regime: str = "hard"
-    """Regime of prefix-scan: hard, heterogeneous or moderate."""
-    strategy: str = "coba"
-    """Name of the allocation strategy."""
-    options: dict[str, Any] = field(default_factory=dict)
-    """Options of the strategy; `estimator = "exact"` gives it the true pass rates."""
-    seed: int = 0
-    """Of prompt order, sampling and noise."""
-    steps: int = 120
-    """Training steps, cold start included."""
-    prompts_per_step: int = 64
-    """P."""
-    rollouts_per_prompt: int = 16
-    """G, mean budget."""
-    min_budget: int = 2
-    """Fewest rollouts of a prompt."""
-    max_budget: int = 128
-    """Most rollouts of a prompt."""
-    learning_rate: float = 1e-3
-    """Of AdamW."""
-    unsolvable: float = 0.0
-    """Share of training prompts whose rollouts are always judged wrong."""
-    lucky: float = 0.0
-    """Chance that a wrong rollout is judged right."""
-    evaluate_every: int = 10
-    """Steps between measurements of held-out accuracy."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +35,8 @@ class LabResult:
     """(N,) exact pass rates of the training prompts before training."""
     after_P: np.ndarray
     """(N,) the same after training."""
+    seconds: float
+    """Processor time of the run."""
 
     @property
     def final(self) -> float:
@@ -77,6 +48,24 @@ class LabResult:
         """Area under the held-out curve, divided by its length: mean accuracy over training."""
         step, accuracy = (np.array(column, dtype=float) for column in zip(*self.curve, strict=True))
         return float(np.trapezoid(accuracy, step) / (step[-1] - step[0]))
+
+    @property
+    def transitions(self) -> Transitions:
+        """Difficulty classes of the training prompts before and after, each told from 16 rollouts."""
+        rng = np.random.default_rng([self.config.seed, 3])
+        before, after = (rng.binomial(16, p) / 16 for p in (self.before_P, self.after_P))
+        return difficulty_transitions(before, after)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Fit for JSON; the configuration is left out."""
+        return {
+            "final": self.final,
+            "area": self.area,
+            "curve": self.curve,
+            "transitions": self.transitions.counts.tolist(),
+            "steps": self.steps,
+            "seconds": self.seconds,
+        }
 
 
 class LabRun:
@@ -94,14 +83,7 @@ class LabRun:
         self._rng = np.random.default_rng(config.seed)
         self._problems = self._task.train_problems()
         self._unsolvable = self._choose_unsolvable()
-        self._allocator = self._make_allocator()
-
-    def _make_allocator(self) -> BudgetAllocator:
-        config = self._config
-        options = {name: value for name, value in config.options.items() if value != ESTIMATE_EXACT}
-        if config.strategy == "linear-decay":
-            options = {"num_steps": config.steps, **options}
-        return BudgetAllocator(config.strategy, bounds=(config.min_budget, config.max_budget), **options)
+        self._allocator = config.make_allocator()
 
     def _choose_unsolvable(self) -> np.ndarray:
         count = round(self._config.unsolvable * len(self._problems))
@@ -112,7 +94,7 @@ class LabRun:
 
     def run(self) -> LabResult:
         """Train and measure."""
-        torch.set_num_threads(1)
+        started = time.process_time()
         optimizer = torch.optim.AdamW(
             self._policy.model.parameters(), lr=self._config.learning_rate, weight_decay=0.0
         )
@@ -124,7 +106,8 @@ class LabRun:
             steps.append(self._step(step, rows, optimizer))
             if step % self._config.evaluate_every == 0 or step == self._config.steps:
                 curve.append((step, float(self._policy.pass_rates(heldout).mean())))
-        return LabResult(self._config, curve, steps, before, self._policy.pass_rates(self._problems))
+        after = self._policy.pass_rates(self._problems)
+        return LabResult(self._config, curve, steps, before, after, time.process_time() - started)
 
     def _batches(self) -> Iterator[np.ndarray]:
         size = self._config.prompts_per_step
@@ -144,15 +127,22 @@ class LabRun:
         truth = np.where(self._unsolvable[rows], 0.0, self._policy.pass_rates(problems))
         truth = truth + self._config.lucky * (1.0 - truth)
         exact = truth if self._config.options.get("estimator") == ESTIMATE_EXACT else None
-        total = len(rows) * self._config.rollouts_per_prompt
-        allocation = self._allocator.allocate(ids, total, pass_rates=exact)
+        allocation = self._allocator.allocate(ids, self._config.rollouts_per_step, pass_rates=exact)
+        measured = self._measure(allocation, truth)
         rollouts = self._policy.sample(problems, allocation.budgets, self._rng)
         scores = self._judge(problems, rows, rollouts)
         self._observe(ids, rollouts, scores)
         norm = update(self._policy, optimizer, problems, rollouts, scores)
         if self._on_step is not None:
             self._on_step(step, allocation)
-        return {"step": step, **self._allocator.metrics(), **_errors(allocation, truth), "grad_norm": norm}
+        return {"step": step, **self._allocator.metrics(), **measured, "grad_norm": norm}
+
+    def _measure(self, allocation: Allocation, truth_P: np.ndarray) -> dict[str, float]:
+        return {
+            **estimate_errors(allocation, truth_P),
+            **coverage(self._allocator.strategy, allocation, truth_P),
+            **mechanism(self._allocator.metrics(), allocation, truth_P),
+        }
 
     def _judge(self, problems: Sequence[Problem], rows: np.ndarray, rollouts: UniqueRollouts) -> Scores:
         right = np.array(
@@ -170,12 +160,3 @@ class LabRun:
         attempts = np.bincount(rollouts.prompt_U, rollouts.count_U, minlength=len(ids)).astype(int)
         outcomes = np.concatenate([np.arange(n) < s for s, n in zip(successes, attempts, strict=True)])
         self._allocator.observe(np.repeat(np.array(ids, dtype=object), attempts), outcomes.astype(float))
-
-
-def _errors(allocation: Allocation, truth_P: np.ndarray) -> dict[str, float]:
-    """How far the pass rates that were used are from the true ones."""
-    known = ~np.isnan(allocation.pass_rates)
-    if not known.any():
-        return {}
-    error = allocation.pass_rates[known] - truth_P[known]
-    return {"pass_rate_rmse": float(np.sqrt(np.mean(error**2))), "pass_rate_bias": float(error.mean())}

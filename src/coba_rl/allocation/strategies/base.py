@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from coba_rl.allocation.ability import AbilityEstimator
 from coba_rl.allocation.capability import Capability
 from coba_rl.allocation.estimators import make_estimator
 from coba_rl.allocation.pass_rates import Visits
@@ -74,6 +75,14 @@ class Strategy(ABC):
     def seen(self, prompt_ids: Sequence[PromptId]) -> np.ndarray:
         """(P,) bool: whether a rollout of the prompt has ever been judged."""
         return self._estimator.seen(prompt_ids)
+
+    def interval(
+        self, prompt_ids: Sequence[PromptId], level: float = 0.9
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """(P,) ends of the central interval of each pass rate; None when the estimator does not say how sure it is."""
+        if isinstance(self._estimator, AbilityEstimator):
+            return self._estimator.interval(prompt_ids, level)
+        return None
 
     def check_feasible(self, num_prompts: int, total: int, low: int, high: int) -> None:
         """Raise `InfeasibleBudgetError` when the strategy cannot spend `total` on so many prompts."""

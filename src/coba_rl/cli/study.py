@@ -1,0 +1,182 @@
+"""`coba-rl study`: compare strategies on the lab's embedded task."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from coba_rl.cli.tables import print_json, print_table
+from coba_rl.errors import ConfigError
+from coba_rl.files import write_atomic, write_json
+from coba_rl.lab.comparison import StudyResults, comparison_rows
+from coba_rl.lab.runner import run_study
+from coba_rl.lab.study import Study, load_study, shipped_studies
+
+
+@dataclass(frozen=True)
+class StudyCommand:
+    """Arguments of the command, see `coba-rl study --help`."""
+
+    config: str
+    seeds: str | None
+    steps: int | None
+    workers: int
+    output_dir: Path | None
+    list_studies: bool
+    json: bool
+
+    def run(self) -> int:
+        """Run what is missing, write tables and page, print the comparison."""
+        if self.list_studies:
+            self._list()
+            return 0
+        if self.workers < 1:
+            raise ConfigError(f"--workers is {self.workers}, expected at least 1 process.")
+        changes: dict[str, Any] = {} if self.seeds is None else {"seeds": parse_seeds(self.seeds)}
+        if self.steps is not None:
+            changes["base"] = {"steps": self.steps}
+        study = load_study(self.config, **changes)
+        folder = self.output_dir or Path("runs") / f"study-{Path(self.config).stem}"
+        started = time.monotonic()
+        with StudyProgress(study) as progress:
+            try:
+                records = run_study(study, folder, self.workers, progress.update)
+            except KeyboardInterrupt:
+                print(f"\nFinished runs are kept in {folder}: the same command goes on.", file=sys.stderr)
+                raise
+        results = StudyResults(study, records)
+        write_results(results, folder)
+        if self.json:
+            print_json(summary(results))
+        else:
+            print_results(results)
+            print(
+                f"\n{len(records)} runs in {time.monotonic() - started:.0f} s. Page: {folder / 'report.html'}"
+            )
+        return 0
+
+    def _list(self) -> None:
+        studies = {name: load_study(name) for name in shipped_studies()}
+        rows = [[name, str(len(study.runs())), study.title] for name, study in studies.items()]
+        print_table("Shipped studies", ["study", "runs", "title"], rows)
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Seeds written as `0,1,2` or `10-14`.
+
+    Raises:
+        ConfigError: Anything else.
+
+    Example:
+        >>> parse_seeds("10-12,20")
+        [10, 11, 12, 20]
+    """
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise ConfigError(
+                f"--seeds is {text!r}, expected whole numbers such as 0,1,2 or ranges such as 10-14."
+            )
+        seeds += range(int(first), int(last if dash else first) + 1)
+    return seeds
+
+
+class StudyProgress:
+    """All runs of a study on one bar, counted in steps; plain lines where there is no terminal."""
+
+    def __init__(self, study: Study) -> None:
+        runs = study.runs()
+        self._steps = {run.key: run.config.steps for run in runs}
+        self._names = {run.key: f"{run.arm}, {run.setting}, seed {run.config.seed}" for run in runs}
+        self._done = dict.fromkeys(self._steps, 0)
+        console = Console(stderr=True)
+        self._live = console.is_terminal
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        self._bar = Progress(
+            *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, disable=not self._live
+        )
+        self._all = self._bar.add_task("all runs, steps", total=sum(self._steps.values()))
+        self._tasks: dict[str, Any] = {}
+
+    def __enter__(self) -> StudyProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def update(self, key: str, step: int) -> None:
+        """Take in that a run has finished a step."""
+        fresh, self._done[key] = self._done[key] == 0, step
+        finished = step == self._steps[key]
+        self._bar.update(self._all, completed=sum(self._done.values()))
+        if finished:
+            if key in self._tasks:
+                self._bar.remove_task(self._tasks.pop(key))
+            num = sum(self._done[k] == self._steps[k] for k in self._steps)
+            if not self._live:
+                print(f"{num}/{len(self._steps)} runs: {self._names[key]}", file=sys.stderr, flush=True)
+        elif fresh:
+            self._tasks[key] = self._bar.add_task(self._names[key], total=self._steps[key])
+        elif key in self._tasks:
+            self._bar.update(self._tasks[key], completed=step)
+
+
+def write_results(results: StudyResults, folder: Path) -> None:
+    """`results.csv` (one row a measured point), `comparisons.csv`, `summary.json` and `report.html`."""
+    from coba_rl.report.study_report import write_study_report
+
+    write_atomic(folder / "results.csv", _csv(results.tidy()))
+    write_atomic(folder / "comparisons.csv", _csv([c.as_dict() for c in results.comparisons()]))
+    write_json(folder / "summary.json", summary(results))
+    write_study_report(results, folder / "report.html")
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def summary(results: StudyResults) -> dict[str, Any]:
+    """Everything the tables show, fit for JSON."""
+    study = results.study
+    return {
+        "study": study.model_dump(),
+        "arms": [
+            {
+                "setting": setting,
+                "arm": arm,
+                **{m: results.estimate(setting, arm, m).as_dict() for m in ("final", "area")},
+            }
+            for setting in results.groups
+            for arm in study.arms
+        ],
+        "comparisons": [comparison.as_dict() for comparison in results.comparisons()],
+        "processor_seconds": sum(record.seconds for record in results.records),
+    }
+
+
+def print_results(results: StudyResults) -> None:
+    """One table a setting: accuracy at the end, area, and the difference to each baseline."""
+    for setting in results.groups:
+        columns, rows = comparison_rows(results, setting)
+        print_table(f"{results.study.title}: {setting}, {len(results.study.seeds)} seeds", columns, rows)

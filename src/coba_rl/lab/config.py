@@ -1,0 +1,73 @@
+"""What one lab run does, and the allocator it uses."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from coba_rl.allocation import BudgetAllocator
+
+ESTIMATE_EXACT = "exact"
+"""Estimator name of the lab's upper bound: the true pass rates, measured before each step."""
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class LabConfig(BaseModel):
+    """What one lab run does. Every field is a key of a study's file.
+
+    Example:
+        >>> LabConfig(regime="moderate", steps=60).rollouts
+        61440
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    regime: Literal["hard", "heterogeneous", "moderate"] = "hard"
+    """Regime of prefix-scan."""
+    strategy: str = "coba"
+    """Name of the allocation strategy."""
+    options: dict[str, Any] = {}
+    """Options of the strategy; `estimator = "exact"` gives it the true pass rates."""
+    seed: int = Field(0, ge=0)
+    """Of prompt order, sampling and noise."""
+    steps: int = Field(120, ge=1)
+    """Training steps, cold start included."""
+    prompts_per_step: int = Field(64, ge=1)
+    """P."""
+    rollouts_per_prompt: int = Field(16, ge=1)
+    """G, mean budget: a step spends P·G."""
+    min_budget: int = Field(2, ge=0)
+    """Fewest rollouts of a prompt."""
+    max_budget: int = Field(128, ge=1)
+    """Most rollouts of a prompt."""
+    learning_rate: float = Field(1.5e-4, gt=0)
+    """Of AdamW."""
+    unsolvable: Share = 0.0
+    """Share of training prompts whose rollouts are always judged wrong."""
+    lucky: Share = 0.0
+    """Chance that a wrong rollout is judged right."""
+    evaluate_every: int = Field(10, ge=1)
+    """Steps between measurements of held-out accuracy."""
+
+    @property
+    def rollouts(self) -> int:
+        """Rollouts of the whole run."""
+        return self.steps * self.rollouts_per_step
+
+    @property
+    def rollouts_per_step(self) -> int:
+        """P·G."""
+        return self.prompts_per_step * self.rollouts_per_prompt
+
+    def make_allocator(self) -> BudgetAllocator:
+        """The allocator of the run.
+
+        Raises:
+            OptionError, UnknownStrategyError: The strategy or its options.
+        """
+        options = {name: value for name, value in self.options.items() if value != ESTIMATE_EXACT}
+        if self.strategy == "linear-decay":
+            options = {"num_steps": self.steps, **options}
+        return BudgetAllocator(self.strategy, bounds=(self.min_budget, self.max_budget), **options)

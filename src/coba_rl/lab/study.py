@@ -1,0 +1,151 @@
+"""What a study is: arms × settings × seeds of lab runs, described in a TOML file."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from coba_rl.errors import ConfigError, OptionError, suggestion
+from coba_rl.lab.config import LabConfig
+
+_SHIPPED = Path(__file__).parent.parent / "configs" / "studies"
+
+Overrides = Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """One run of a study."""
+
+    setting: str
+    arm: str
+    config: LabConfig
+
+    @property
+    def key(self) -> str:
+        """File name of the run: the same for the same run, another for any other configuration."""
+        digest = hashlib.sha256(self.config.model_dump_json().encode()).hexdigest()[:10]
+        return f"{_plain(self.setting)}-{_plain(self.arm)}-seed{self.config.seed}-{digest}"
+
+
+class Study(BaseModel):
+    """Every arm runs in every setting with every seed; arms are compared with the baselines, seed by seed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    title: str
+    """Heading of the report."""
+    question: str
+    """What the study answers, in a sentence."""
+    show: list[Literal["transitions", "mechanism", "estimates"]] = []
+    """What the report shows besides learning curves, cost and comparisons."""
+    baselines: list[str] = Field(min_length=1)
+    """Arms that every other arm is compared with."""
+    seeds: list[int] = Field(min_length=1)
+    """Of the runs: every arm gets the same."""
+    base: dict[str, Any] = {}
+    """Fields of `LabConfig` common to all runs."""
+    settings: Overrides
+    """Name → fields of `LabConfig`: the situations the arms are compared in."""
+    arms: Overrides
+    """Name → fields of `LabConfig`: what is compared. They win over the setting's and the base's."""
+
+    def runs(self) -> list[StudyRun]:
+        """Every run, seed by seed, so that a study that is cut short has whole pairs."""
+        return [
+            StudyRun(setting, arm, self._config(setting, arm, seed))
+            for seed in self.seeds
+            for setting in self.settings
+            for arm in self.arms
+        ]
+
+    def _config(self, setting: str, arm: str, seed: int) -> LabConfig:
+        return LabConfig(**{**self.base, **self.settings[setting], **self.arms[arm], "seed": seed})
+
+
+def shipped_studies() -> list[str]:
+    """Names of the studies that come with the package.
+
+    Example:
+        >>> "main" in shipped_studies()
+        True
+    """
+    return sorted(file.stem for file in _SHIPPED.glob("*.toml"))
+
+
+def load_study(source: str | Path, **changes: Any) -> Study:
+    """Read a study from a TOML file, or a shipped one by its name.
+
+    Args:
+        source: Path of a file, or one of `shipped_studies()`.
+        changes: Keys that replace those of the file, e.g. `seeds=[7, 8]`; those of `base` are merged.
+
+    Raises:
+        ConfigError: No such study, unreadable TOML, unknown keys, or values that no run accepts.
+
+    Example:
+        >>> study = load_study("main", seeds=[7])
+        >>> len(study.runs()) == len(study.settings) * len(study.arms)
+        True
+    """
+    name = str(source)
+    path = _SHIPPED / f"{name}.toml" if name in shipped_studies() else Path(source)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"There is no study {name!r}: expected a TOML file or the name of a shipped study. "
+            f"{suggestion(name, shipped_studies())}"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"Study {name!r} cannot be read: {error}.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"Study {name!r} is not valid TOML: {error}.") from None
+    base = {**values.get("base", {}), **changes.pop("base", {})}
+    return check_study({**values, **changes, "base": base}, name)
+
+
+def check_study(values: dict[str, Any], name: str) -> Study:
+    """Make a study of the tables of its file.
+
+    Raises:
+        ConfigError: As `load_study`.
+    """
+    try:
+        study = Study.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(f"Study {name!r}: {_explain(error, Study)}") from None
+    for arm in study.baselines:
+        if arm not in study.arms:
+            raise ConfigError(
+                f"Study {name!r}: baseline {arm!r} is not an arm. {suggestion(arm, study.arms)}"
+            )
+    for setting in study.settings:
+        for arm in study.arms:
+            where = f"Study {name!r}, arm {arm!r} in setting {setting!r}"
+            try:
+                study._config(setting, arm, 0).make_allocator()
+            except ValidationError as error:
+                raise ConfigError(f"{where}: {_explain(error, LabConfig)}") from None
+            except (OptionError, ValueError) as error:
+                raise ConfigError(f"{where}: {error}") from None
+    return study
+
+
+def _explain(error: ValidationError, model: type[BaseModel]) -> str:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return f"unknown key {where!r}. {suggestion(where, model.model_fields)}"
+    if first["type"] == "missing":
+        return f"the key {where!r} is missing. The shipped studies show what is needed."
+    return f"{where} is {first['input']!r}: {first['msg'].lower()}."
+
+
+def _plain(text: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in text)

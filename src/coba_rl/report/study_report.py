@@ -1,0 +1,200 @@
+"""The report of a study: results → sections → one self-contained HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import tomli_w
+
+from coba_rl.errors import ConfigError
+from coba_rl.evaluate import DIFFICULTY_CLASSES
+from coba_rl.files import write_atomic
+from coba_rl.lab.comparison import Comparison, StudyResults, comparison_rows
+from coba_rl.lab.runner import RunRecord
+from coba_rl.report.page import Code, Figure, Figures, Section, Table, Text, render_page
+from coba_rl.report.study_figures import Band, bands_figure, cost_figure
+
+_MEASURED = {
+    "mechanism": {
+        "budget_follows_believed_value": "Rank correlation of budgets with the value of the believed pass rates",
+        "budget_follows_true_value": "Rank correlation of budgets with the value of the true pass rates",
+        "coba/alpha": "α, the shape of the preferred pass rates",
+    },
+    "estimates": {
+        "pass_rate_rmse": "Error of the pass rates (root mean square)",
+        "interval_coverage": "Share of 90 % intervals that hold the true pass rate",
+    },
+}
+"""What `show` adds: measure of a step → title of its figure."""
+
+_SMOOTHED = 8  # steps; a single batch is too noisy to read
+
+
+def write_study_report(results: StudyResults, target: Path) -> None:
+    """Write the page of a study, whole or not at all.
+
+    Args:
+        results: The study's finished runs.
+        target: The page.
+
+    Raises:
+        ConfigError: The page cannot be written.
+        ImportError: matplotlib or jinja2 is not installed.
+    """
+    try:
+        html = render_page(results.study.title, study_sections(results), results.study.question)
+    except ModuleNotFoundError as error:
+        raise ImportError(f"reports need {error.name}: pip install 'coba-rl[report]'") from error
+    try:
+        write_atomic(target, html)
+    except OSError as error:
+        raise ConfigError(f"The report {str(target)!r} cannot be written: {error}.") from None
+
+
+def study_sections(results: StudyResults) -> list[Section]:
+    """The sections of the page, in the order of reading."""
+    study = results.study
+    sections = [
+        Section("verdict", "What this study shows", [Text(text) for text in study_verdict(results)]),
+        _comparison_section(results),
+        _learning_section(results),
+    ]
+    if len({record.run.config.rollouts for record in results.records}) > 1:
+        sections.append(_cost_section(results))
+    sections += [_measured_section(results, kind) for kind in study.show if kind in _MEASURED]
+    if "transitions" in study.show:
+        sections.append(_transition_section(results))
+    code = Code("Show the study's configuration", tomli_w.dumps(study.model_dump()))
+    return [*sections, Section("configuration", "Configuration", [code])]
+
+
+def study_verdict(results: StudyResults) -> list[str]:
+    """In words: where each arm is ahead of or behind a baseline, and where the runs cannot tell."""
+    seeds = len(results.study.seeds)
+    paragraphs = [
+        f"{len(results.records)} runs: {len(results.study.arms)} arms in {len(results.study.settings)} settings, "
+        f"{seeds} seed{'s' if seeds > 1 else ''} each. Accuracy is exact, on problems never trained on, at the end "
+        "of training. Intervals cover seeds: other prompt orders and other samples, not other tasks or models."
+    ]
+    if seeds < 3:
+        return [*paragraphs, "With fewer than three seeds nothing can be said about which arm is better."]
+    for baseline in results.study.baselines:
+        arms = [arm for arm in results.study.arms if arm != baseline]
+        for setting in results.study.settings:
+            compared = [results.comparison(setting, arm, baseline, "final") for arm in arms]
+            paragraphs.append(f"{setting}, against {baseline}: {_verdict(compared)}")
+    return paragraphs
+
+
+def _verdict(compared: list[Comparison]) -> str:
+    ahead = [c for c in compared if c.difference.low > 0 and c.wins == c.seeds]
+    behind = [c for c in compared if c.difference.high < 0 and c.wins == 0]
+    open_ = [c for c in compared if c not in ahead and c not in behind]
+    parts = []
+    for word, group in (("ahead on every seed", ahead), ("behind on every seed", behind)):
+        if group:
+            named = ", ".join(f"{c.arm} ({100 * c.difference.value:+.1f} points)" for c in group)
+            parts.append(f"{named} {'are' if len(group) > 1 else 'is'} {word}")
+    if open_:
+        parts.append(f"no clear difference for {', '.join(c.arm for c in open_)}")
+    return "; ".join(parts) + "."
+
+
+def _comparison_section(results: StudyResults) -> Section:
+    tables = [Table(setting, *comparison_rows(results, setting)) for setting in results.groups]
+    note = Text(
+        "Mean over seeds with its 95 % bootstrap interval. Differences pair the runs of one seed; in brackets, on "
+        "how many seeds the arm was ahead. With few seeds a bootstrap interval is too narrow: read it beside "
+        "the count."
+    )
+    return Section("comparison", "Comparison", [*tables, note])
+
+
+def _learning_section(results: StudyResults) -> Section:
+    shown = []
+    for i, setting in enumerate(results.study.settings):
+        bands = [_curve_band(results.of(setting, arm), arm) for arm in results.study.arms]
+        svg = bands_figure(f"learning-{i}", f"Held-out accuracy, {setting}", bands, "rollouts", "accuracy")
+        shown.append(
+            Figure(setting, svg, "Mean over seeds; the band reaches from the lowest seed to the highest.")
+        )
+    return Section("learning", "Learning curves", [Figures(shown)])
+
+
+def _curve_band(records: list[RunRecord], label: str) -> Band:
+    per_step = records[0].run.config.rollouts_per_step
+    x = np.array([step * per_step for step, _ in records[0].curve])
+    return Band(label, x, np.array([[accuracy for _, accuracy in record.curve] for record in records]))
+
+
+def _cost_section(results: StudyResults) -> Section:
+    """Settings that differ in their budget alone share a figure: those of one regime."""
+    by_regime: dict[str, dict[str, list]] = {}
+    for setting in results.study.settings:
+        for arm in results.study.arms:
+            config = results.of(setting, arm)[0].run.config
+            point = (config.rollouts, results.estimate(setting, arm, "final"))
+            by_regime.setdefault(config.regime, {}).setdefault(arm, []).append(point)
+    shown = [
+        Figure(
+            regime,
+            cost_figure(f"cost-{i}", f"Final accuracy against rollouts, {regime}", arms),
+            "Every rollout of the run is counted, those of the first steps too. Bars are 95 % intervals over seeds.",
+        )
+        for i, (regime, arms) in enumerate(by_regime.items())
+    ]
+    return Section("cost", "Cost and accuracy", [Figures(shown)])
+
+
+def _measured_section(results: StudyResults, kind: str) -> Section:
+    shown, rows = [], []
+    for key, title in _MEASURED[kind].items():
+        for i, setting in enumerate(results.study.settings):
+            bands = [
+                band for arm in results.study.arms if (band := _step_band(results.of(setting, arm), arm, key))
+            ]
+            if not bands:
+                continue
+            name = f"{key.replace('/', '-').replace('_', '-')}-{i}"
+            svg = bands_figure(name, f"{title}, {setting}", bands, "step", "")
+            shown.append(Figure(f"{title}: {setting}", svg, f"Averaged over {_SMOOTHED} steps."))
+            rows += [
+                [f"{setting}, {band.label}", title, f"{float(np.nanmean(band.values_NX)):.3f}"]
+                for band in bands
+            ]
+    table = Table("Mean over all steps and seeds", ["arm", "measure", "mean"], rows)
+    return Section(kind, {"mechanism": "Mechanism", "estimates": "Pass rates"}[kind], [Figures(shown), table])
+
+
+def _step_band(records: list[RunRecord], label: str, key: str) -> Band | None:
+    values = np.array([[step.get(key, np.nan) for step in record.steps] for record in records], dtype=float)
+    if np.isnan(values).all():
+        return None
+    whole = values[:, : values.shape[1] // _SMOOTHED * _SMOOTHED]
+    if not whole.size:
+        return Band(label, np.arange(1, values.shape[1] + 1), values)
+    blocks = whole.reshape(len(values), -1, _SMOOTHED)
+    counts = (~np.isnan(blocks)).sum(axis=2)
+    mean = np.where(counts > 0, np.nansum(blocks, axis=2) / np.maximum(counts, 1), np.nan)
+    return Band(label, (np.arange(mean.shape[1]) + 0.5) * _SMOOTHED, mean)
+
+
+def _transition_section(results: StudyResults) -> Section:
+    names = [name.replace(" ", "\N{NO-BREAK SPACE}") for name in DIFFICULTY_CLASSES]
+    tables = []
+    for setting in results.study.settings:
+        for arm in results.study.arms:
+            counts = np.sum([record.transitions for record in results.of(setting, arm)], axis=0)
+            shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+            rows = [
+                [name, *(f"{100 * share:.1f}" for share in row)]
+                for name, row in zip(names, shares.tolist(), strict=True)
+            ]
+            caption = f"{setting}, {arm}: % of the training prompts of each class before (rows) by class after (columns)"
+            tables.append(Table(caption, ["before", *names], rows, shades=shares.tolist()))
+    note = Text(
+        "Classes are those of the paper, told from 16 rollouts of each prompt; all seeds are counted together. "
+        "The last column is the share that ends solved."
+    )
+    return Section("transitions", "From hard to easy", [*tables, note])

@@ -1,0 +1,139 @@
+"""Studies: checked before they run, resumable, the same results however they were run."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coba_rl.cli.app import main
+from coba_rl.cli.study import parse_seeds
+from coba_rl.errors import ConfigError
+from coba_rl.lab.measures import rank_correlation
+from coba_rl.lab.study import check_study, load_study, shipped_studies
+
+SMALL = """\
+title = "Small"
+question = "Does it run?"
+baselines = ["uniform"]
+seeds = [0, 1]
+show = ["mechanism", "estimates", "transitions"]
+[base]
+steps = 6
+prompts_per_step = 1024
+rollouts_per_prompt = 2
+min_budget = 1
+evaluate_every = 3
+[settings.moderate]
+regime = "moderate"
+[arms.uniform]
+strategy = "uniform"
+[arms.coba]
+strategy = "coba"
+"""
+
+
+@pytest.mark.parametrize("name", shipped_studies())
+def test_shipped_studies_are_sound(name: str) -> None:
+    study = load_study(name)
+    assert len({run.key for run in study.runs()}) == len(study.runs())
+    budgets = {run.setting: run.config.rollouts for run in study.runs()}
+    assert all(run.config.rollouts == budgets[run.setting] for run in study.runs())  # equal rollouts
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"titel": "x"}, "Did you mean 'title'"),
+        ({"baselines": ["unifrom"]}, "Did you mean 'uniform'"),
+        ({"baselines": []}, "baselines"),
+        ({"seeds": ["a"]}, "seeds.0 is 'a'"),
+        ({"settings": {}}, "settings"),
+        ({"settings": {"x": {"regim": "hard"}}}, "Did you mean 'regime'"),
+        ({"settings": {"x": {"regime": "easy"}}}, "regime is 'easy'"),
+        ({"settings": {"x": {"unsolvable": 1.5}}}, "unsolvable is 1.5"),
+        ({"arms": {"uniform": {"strategy": "uniforn"}}}, "Did you mean 'uniform'"),
+        ({"arms": {"uniform": {"options": {"kapa": 3}}}}, "kappa"),
+        ({"base": {"max_budget": 1}}, "bounds"),
+    ],
+)
+def test_mistakes_are_named_before_anything_runs(change: dict, message: str) -> None:
+    import tomllib
+
+    with pytest.raises(ConfigError, match=message):
+        check_study({**tomllib.loads(SMALL), **change}, "small")
+
+
+def test_a_study_that_was_stopped_goes_on_and_ends_the_same(tmp_path: Path, capsys) -> None:
+    config = tmp_path / "small.toml"
+    config.write_text(SMALL, encoding="utf-8")
+    folder = tmp_path / "out"
+    command = ["study", str(config), "--output-dir", str(folder), "--workers", "2", "--json"]
+    assert main(command) == 0
+    first = json.loads(capsys.readouterr().out)
+    table = (folder / "results.csv").read_text(encoding="utf-8")
+    files = sorted((folder / "runs").iterdir())
+    assert len(files) == 4
+    kept = files[0].stat().st_mtime_ns
+    for file in files[1:]:
+        file.unlink()
+    assert main(command) == 0
+    assert files[0].stat().st_mtime_ns == kept  # not run again
+    assert (folder / "results.csv").read_text(encoding="utf-8") == table
+    second = json.loads(capsys.readouterr().out)
+    assert {**first, "processor_seconds": 0} == {**second, "processor_seconds": 0}
+    _check_table(folder, table)
+    files[0].write_text('{"version": 1, "curve": [[0', encoding="utf-8")
+    assert main(command) == 2
+    assert f"{files[0].name} is damaged" in capsys.readouterr().err
+
+
+def _check_table(folder: Path, table: str) -> None:
+    rows = list(csv.DictReader(table.splitlines()))
+    assert len(rows) == 4 * 3
+    assert {int(row["rollouts"]) for row in rows} == {0, 3 * 2048, 6 * 2048}
+    final = [float(row["accuracy"]) for row in rows if row["arm"] == "coba" and row["step"] == "6"]
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    shown = next(arm for arm in summary["arms"] if arm["arm"] == "coba")["final"]["value"]
+    assert shown == pytest.approx(np.mean(final))
+    assert final[0] != final[1]
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert page.count("<figure>") >= 5
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["study", "mian"], ["study", "--seeds", "x"], ["study", "--workers", "-1"], ["study", "nofile.toml"]],
+)
+def test_mistakes_on_the_command_line_exit_2(arguments: list[str], capsys) -> None:
+    assert main(arguments) == 2
+    error = capsys.readouterr().err.strip()
+    assert error.startswith("coba-rl: ")
+    assert "\n" not in error
+
+
+def test_the_list_names_every_shipped_study(capsys) -> None:
+    assert main(["study", "--list"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in shipped_studies())
+
+
+def test_seeds_are_read_as_lists_and_ranges() -> None:
+    assert parse_seeds("3, 10-12") == [3, 10, 11, 12]
+    with pytest.raises(ConfigError, match="--seeds"):
+        parse_seeds("1-")
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), min_size=3, max_size=12))
+def test_rank_correlation_is_the_correlation_of_ranks(pairs: list[tuple[int, int]]) -> None:
+    a, b = (np.array(column) for column in zip(*pairs, strict=True))
+    ranks = [[(v < x).sum() + ((v == x).sum() + 1) / 2 for x in v] for v in (a, b)]
+    if len(set(a.tolist())) > 1 and len(set(b.tolist())) > 1:
+        assert rank_correlation(a, b) == pytest.approx(np.corrcoef(ranks)[0, 1], abs=1e-9)
+    else:
+        assert np.isnan(rank_correlation(a, b))

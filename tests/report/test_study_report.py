@@ -1,0 +1,66 @@
+"""The page of a study says what its runs show, and no more."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+from coba_rl.lab.comparison import StudyResults, comparison_rows
+from coba_rl.report.study_report import study_verdict, write_study_report
+
+
+def test_the_verdict_names_what_is_ahead_and_what_is_open(study_results: StudyResults) -> None:
+    text = " ".join(study_verdict(study_results))
+    assert "hard, against uniform: coba <b> (+5.0 points) is ahead on every seed." in text
+    assert "hard, double, against uniform: no clear difference for coba <b>." in text
+
+
+def test_few_seeds_give_no_verdict(study_results: StudyResults) -> None:
+    study = study_results.study.model_copy(update={"seeds": [0, 1]})
+    records = [record for record in study_results.records if record.run.config.seed < 2]
+    text = " ".join(study_verdict(StudyResults(study, records)))
+    assert "nothing can be said" in text
+    assert "ahead" not in text
+
+
+def test_the_page_holds_the_numbers_of_the_comparison(study_results: StudyResults, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    write_study_report(study_results, page)
+    html = page.read_text(encoding="utf-8")
+    cells = re.findall(r"<t[dh](?: [^>]*)?>(.*?)</t[dh]>", html, re.S)
+    shown = {re.sub(r"\s+", " ", cell).strip().replace("&lt;", "<").replace("&gt;", ">") for cell in cells}
+    for setting in study_results.groups:
+        columns, rows = comparison_rows(study_results, setting)
+        missing = {cell for row in [columns, *rows] for cell in row} - shown
+        assert not missing
+    assert "coba <b>" not in html  # escaped everywhere
+
+
+def test_the_same_results_give_the_same_page(study_results: StudyResults, tmp_path: Path) -> None:
+    first, second = tmp_path / "a.html", tmp_path / "b.html"
+    write_study_report(study_results, first)
+    write_study_report(study_results, second)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_comparisons_pair_the_seeds(study_results: StudyResults) -> None:
+    found = study_results.comparison("hard", "coba <b>", "uniform", "final")
+    assert (found.wins, found.seeds) == (3, 3)
+    uniform = study_results.values("hard", "uniform", "final")
+    coba = study_results.values("hard", "coba <b>", "final")
+    assert abs(found.difference.value - (coba - uniform).mean()) < 1e-12
+    # Seeds differ by far more than the arms: unpaired, the interval would hold zero.
+    assert found.difference.low > 0.04 > uniform.std()
+    assert uniform.max() > coba.min()
+
+
+def test_an_arm_that_lost_on_one_seed_is_not_ahead(study_results: StudyResults) -> None:
+    records = [
+        dataclasses.replace(record, final=0.0)
+        if (record.run.arm, record.run.setting, record.run.config.seed) == ("coba <b>", "hard", 2)
+        else record
+        for record in study_results.records
+    ]
+    text = " ".join(study_verdict(StudyResults(study_results.study, records)))
+    assert "ahead" not in text
