@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from coba_rl.errors import OptionError
 from coba_rl.lab.config import LabConfig
 from coba_rl.lab.grpo import Scores, advantages, policy_loss
 from coba_rl.lab.policy import LabPolicy, UniqueRollouts
@@ -115,3 +116,29 @@ def test_unsolvable_prompts_never_succeed() -> None:
     result = LabRun(SHORT.model_copy(update={"unsolvable": 1.0})).run()
     assert all(step["coba/success_per_rollout"] == 0.0 for step in result.steps)
     assert result.curve[0][1] == result.final  # nothing to learn from
+
+
+def test_selection_leaves_out_what_is_worth_little() -> None:
+    chosen: dict[float, list[int]] = {}
+    for threshold in (0.0, 0.9, 1.0):
+        config = LabConfig(
+            regime="moderate",
+            steps=5,
+            prompts_per_step=256,
+            rollouts_per_prompt=2,
+            min_budget=1,
+            max_budget=32,
+            value_threshold=threshold,
+        )
+        sizes: list[int] = []
+        LabRun(config, on_step=lambda _, allocation, sizes=sizes: sizes.append(len(allocation.budgets))).run()
+        chosen[threshold] = sizes
+    assert chosen[0.0] == [256] * 5
+    assert chosen[0.9][0] == chosen[1.0][0] == 256  # nothing is known yet
+    assert 16 <= chosen[0.9][4] < 256
+    assert chosen[1.0][4] == 16  # as few as the total of 512 rollouts, at most 32 each, can be given to
+
+
+def test_selection_needs_a_value_function() -> None:
+    with pytest.raises(OptionError, match="no value function"):
+        LabConfig(strategy="knapsack", value_threshold=0.1).make_allocator()

@@ -41,7 +41,7 @@ strategy = "coba"
 @pytest.mark.parametrize("name", shipped_studies())
 def test_shipped_studies_are_sound(name: str) -> None:
     study = load_study(name)
-    assert len({run.key for run in study.runs()}) == len(study.runs())
+    assert len({run.key for run in study.runs()}) == len(study.runs())  # no two arms are the same
     budgets = {run.setting: run.config.rollouts for run in study.runs()}
     assert all(run.config.rollouts == budgets[run.setting] for run in study.runs())  # equal rollouts
 
@@ -72,12 +72,12 @@ def test_mistakes_are_named_before_anything_runs(change: dict, message: str) -> 
 def test_a_study_that_was_stopped_goes_on_and_ends_the_same(tmp_path: Path, capsys) -> None:
     config = tmp_path / "small.toml"
     config.write_text(SMALL, encoding="utf-8")
-    folder = tmp_path / "out"
-    command = ["study", str(config), "--output-dir", str(folder), "--workers", "2", "--json"]
+    folder = tmp_path / "out" / "small"
+    command = ["study", str(config), "--output-dir", str(folder.parent), "--workers", "2", "--json"]
     assert main(command) == 0
     first = json.loads(capsys.readouterr().out)
     table = (folder / "results.csv").read_text(encoding="utf-8")
-    files = sorted((folder / "runs").iterdir())
+    files = sorted((folder.parent / "runs").iterdir())
     assert len(files) == 4
     kept = files[0].stat().st_mtime_ns
     for file in files[1:]:

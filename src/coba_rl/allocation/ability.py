@@ -1,10 +1,11 @@
 """Pass rates from one global ability and one difficulty a prompt, filtered online with uncertainty.
 
-Model: logit p_i(t) = ability(t) − difficulty_i(t). The ability is the paper's global capability on the logit
-scale; difficulties are normal around a mean and a spread learned from all prompts seen, and wander a little.
-A step's outcomes first move the ability (what all its prompts have in common), then each prompt's difficulty
-(what is left). So a prompt that was not visited for long moves with the policy, and one never visited gets the
-pass rate of a typical prompt.
+Model: logit p_i(t) = ability(t) − scale(t) · difficulty_i(t). The ability is the paper's global capability on
+the logit scale. The scale says how far prompts are apart: hard prompts gain more logits than easy ones, so it
+shrinks as the policy learns. Difficulties are normal with a spread learned from all prompts seen, and wander a
+little. A step's outcomes first move ability and scale (what all its prompts have in common), both expected to go
+on as they lately went, then each prompt's difficulty (what is left). So a prompt that was not visited for long
+moves with the policy, and one never visited gets the pass rate of a typical prompt.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from coba_rl.allocation.prompt_table import PromptId
 _NEWTON_STEPS = 8
 _LARGEST_STEP = 2.0  # logits; keeps the first Newton steps of 0/n outcomes in range
 _LARGEST_LOGIT = 12.0
+_LARGEST_MOVE = np.array([2.0, 0.2])  # of ability, logits, and of the logarithm of the scale, in a step
 
 
 class AbilityEstimator(TableEstimator):
@@ -38,8 +40,10 @@ class AbilityEstimator(TableEstimator):
         True
     """
 
-    ABILITY_VARIANCE = 0.02
-    """How far the ability may move in a step, logits²."""
+    MOVE_VARIANCE = (0.005, 0.0004)
+    """How far a step's move of ability (logits) and of the logarithm of the scale may be from the trend, squared."""
+    TREND_WEIGHT = 0.1
+    """Share of the newest move in the trend."""
     SPREAD_WEIGHT = 200.0
     """Prompts that the initial guess of the spread counts for."""
 
@@ -47,6 +51,9 @@ class AbilityEstimator(TableEstimator):
         super().__init__({"offset": 0.0, "variance": 0.0, "step": 0.0})
         self._step = 0
         self._ability = 0.0
+        self._scale = 1.0
+        self._trend = np.zeros(2)
+        """Expected move of (ability, logarithm of the scale) in a step."""
         self._started = False
         self._spread = 4.0
         """Variance of the difficulties, logits²."""
@@ -74,13 +81,13 @@ class AbilityEstimator(TableEstimator):
     def _predict(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of each prompt's logit, as of now."""
         mean = np.full(len(rows), self._ability)
-        variance = np.full(len(rows), self._spread)
+        spread = self._spread * self._scale**2
+        variance = np.full(len(rows), spread)
         seen = rows >= 0
         age = self._step - self._table["step"][rows[seen]]
-        mean[seen] += self._table["offset"][rows[seen]]
-        variance[seen] = np.minimum(
-            self._table["variance"][rows[seen]] + self._wander * age, 2.0 * self._spread
-        )
+        mean[seen] += self._scale * self._table["offset"][rows[seen]]
+        narrowed = self._scale**2 * self._table["variance"][rows[seen]]
+        variance[seen] = np.minimum(narrowed + self._wander * age, 2.0 * spread)
         return mean, variance
 
     def update(self, visits: Visits) -> None:
@@ -94,29 +101,46 @@ class AbilityEstimator(TableEstimator):
             self._ability = math.log(rate / (1.0 - rate)) * math.sqrt(1.0 + math.pi * self._spread / 8.0)
             self._started = True
             mean = np.full(len(rows), self._ability)
-        shift = self._common_shift(mean, variance, visits)
-        posterior, narrowed = _posterior(mean + shift, variance, visits.successes_P, visits.attempts_P)
-        self._learn_wander(mean + shift, variance, visits, new)
-        self._ability += shift
+        direction = np.stack([np.ones(len(rows)), mean - self._ability])
+        move = self._common_move(mean, variance, direction, visits)
+        mean = mean + move @ direction
+        posterior, narrowed = _posterior(mean, variance, visits.successes_P, visits.attempts_P)
+        self._learn_wander(mean, variance, visits, new)
+        self._ability += move[0]
+        self._scale *= 1.0 + move[1]
         rows = self._table.rows(visits.prompt_ids, create=True)
-        self._table["offset"][rows] = posterior - self._ability
-        self._table["variance"][rows] = narrowed
+        self._table["offset"][rows] = (posterior - self._ability) / self._scale
+        self._table["variance"][rows] = narrowed / self._scale**2
         self._table["step"][rows] = self._step
         self._learn_spread(rows)
 
-    def _common_shift(self, mean: np.ndarray, variance: np.ndarray, visits: Visits) -> float:
-        """Most likely move of the ability given all outcomes of the step (iterated weighted least squares)."""
-        shift = 0.0
+    def _common_move(
+        self, mean: np.ndarray, variance: np.ndarray, direction: np.ndarray, visits: Visits
+    ) -> np.ndarray:
+        """Most likely move of (ability, log scale) given the step's outcomes (iterated weighted least squares).
+
+        Args:
+            mean, variance: (P,) of each prompt's logit, as expected before the step.
+            direction: (2, P) how each prompt's logit answers to each move.
+            visits: The outcomes.
+        """
+        move, precision = self._trend.copy(), 1.0 / np.array(self.MOVE_VARIANCE)
         rate = visits.successes_P / visits.attempts_P
         for _ in range(4):
             flat = 1.0 / np.sqrt(1.0 + np.pi * variance / 8.0)
-            p = sigmoid((mean + shift) * flat)
+            p = sigmoid((mean + move @ direction) * flat)
             slope = np.maximum(p * (1.0 - p), 1e-6) * flat
             noise = p * (1.0 - p) / visits.attempts_P + slope**2 * variance + 1e-6
-            information = slope**2 / noise
-            gradient = float((slope * (rate - p) / noise).sum()) - shift / self.ABILITY_VARIANCE
-            shift += gradient / (float(information.sum()) + 1.0 / self.ABILITY_VARIANCE)
-        return float(np.clip(shift, -_LARGEST_STEP, _LARGEST_STEP))
+            gradient = (direction * (slope * (rate - p) / noise)).sum(axis=1) - precision * (
+                move - self._trend
+            )
+            weighted = direction * (slope**2 / noise)
+            # Summed by NumPy, not BLAS: the same bits whatever the number of threads.
+            information = (weighted[:, None] * direction).sum(axis=2) + np.diag(precision)
+            move = np.clip(move + np.linalg.solve(information, gradient), -_LARGEST_MOVE, _LARGEST_MOVE)
+        if self._step > 1:
+            self._trend += self.TREND_WEIGHT * (move - self._trend)
+        return move
 
     def _learn_wander(self, mean: np.ndarray, variance: np.ndarray, visits: Visits, new: np.ndarray) -> None:
         """Raise or lower the wander until surprises are as large as predicted."""
@@ -129,7 +153,7 @@ class AbilityEstimator(TableEstimator):
         expected = p * (1.0 - p) / visits.attempts_P[old] + slope**2 * variance[old]
         surprise = (visits.successes_P[old] / visits.attempts_P[old] - p) ** 2
         ratio = float(surprise.sum() / max(expected.sum(), 1e-9))
-        self._wander = float(np.clip(self._wander * ratio**0.3, 1e-4, 0.5))
+        self._wander = float(np.clip(self._wander * ratio**0.1, 1e-4, 0.5))
 
     def _learn_spread(self, rows: np.ndarray) -> None:
         """Move the spread of difficulties, and the ability's zero, towards what the step's prompts show."""
@@ -141,6 +165,8 @@ class AbilityEstimator(TableEstimator):
         filtered = {
             "step": self._step,
             "ability": self._ability,
+            "scale": self._scale,
+            "trend": self._trend.tolist(),
             "started": self._started,
             "spread": self._spread,
             "wander": self._wander,
@@ -151,9 +177,10 @@ class AbilityEstimator(TableEstimator):
         super().load_state_dict(state)
         filtered = state["filter"]
         self._step, self._started = int(filtered["step"]), bool(filtered["started"])
-        self._ability, self._spread, self._wander = (
-            float(filtered[name]) for name in ("ability", "spread", "wander")
+        self._ability, self._scale, self._spread, self._wander = (
+            float(filtered[name]) for name in ("ability", "scale", "spread", "wander")
         )
+        self._trend = np.array(filtered["trend"], dtype=float)
 
 
 def _mean_of_sigmoid(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:

@@ -37,7 +37,7 @@ def log_beta_pdf(p_P: np.ndarray, alpha: float, beta: float) -> np.ndarray:
     return normaliser + left + right
 
 
-def saturation(budget: np.ndarray | int, p_P: np.ndarray, tau: float) -> np.ndarray:
+def saturation(budget: np.ndarray | float, p_P: np.ndarray, tau: float) -> np.ndarray:
     """1 − e^{−(B/τ)·p(1−p)}: how much of what a prompt can teach B rollouts have shown (Eq. 5).
 
     Args:
@@ -57,7 +57,7 @@ def saturation(budget: np.ndarray | int, p_P: np.ndarray, tau: float) -> np.ndar
 
 
 def coba_value(
-    budget: np.ndarray | int, p_P: np.ndarray, alpha: float, beta: float, tau: float
+    budget: np.ndarray | float, p_P: np.ndarray, alpha: float, beta: float, tau: float
 ) -> np.ndarray:
     """V(B, p) = (1 − e^{−(B/τ)·p(1−p)}) · BetaPDF(p; α, β) (Eq. 9).
 

@@ -178,15 +178,16 @@ def study(
     seeds: str | None = None,
     steps: int | None = None,
     workers: int | None = None,
-    output_dir: Path | None = None,
+    output_dir: Path = Path("runs/studies"),
     list: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Compare strategies on the embedded task: every arm, in every setting, on the same seeds.
 
     Runs are small and exact: a GRPO loop on one core each, held-out accuracy computed rather than sampled.
-    Finished runs are kept, so the same command goes on where it was stopped. The folder gets `results.csv`
-    (one row a measured point), `comparisons.csv`, `summary.json` and `report.html`.
+    Finished runs are kept and shared between studies, so the same command goes on where it was stopped.
+    `runs/studies/NAME` gets `results.csv` (one row a measured point), `comparisons.csv`, `summary.json` and
+    `report.html`.
 
     `coba-rl study --list` names the shipped studies. A study of your own is a TOML file: copy a shipped one
     and change its arms; keys are the fields of `coba_rl.lab.config.LabConfig`.
@@ -202,7 +203,7 @@ def study(
     workers
         Runs at a time, one core each. Default: the cores there are.
     output_dir
-        Where results go. Default: runs/study-NAME.
+        Where the studies' folders and their runs go.
     list
         Show the shipped studies and how many runs each takes.
     json

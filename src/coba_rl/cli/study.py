@@ -36,7 +36,7 @@ class StudyCommand:
     seeds: str | None
     steps: int | None
     workers: int
-    output_dir: Path | None
+    output_dir: Path
     list_studies: bool
     json: bool
 
@@ -51,13 +51,16 @@ class StudyCommand:
         if self.steps is not None:
             changes["base"] = {"steps": self.steps}
         study = load_study(self.config, **changes)
-        folder = self.output_dir or Path("runs") / f"study-{Path(self.config).stem}"
+        folder = self.output_dir / Path(self.config).stem
         started = time.monotonic()
         with StudyProgress(study) as progress:
             try:
-                records = run_study(study, folder, self.workers, progress.update)
+                records = run_study(study, self.output_dir / "runs", self.workers, progress.update)
             except KeyboardInterrupt:
-                print(f"\nFinished runs are kept in {folder}: the same command goes on.", file=sys.stderr)
+                print(
+                    f"\nFinished runs are kept in {self.output_dir}: the same command goes on.",
+                    file=sys.stderr,
+                )
                 raise
         results = StudyResults(study, records)
         write_results(results, folder)
@@ -142,6 +145,7 @@ def write_results(results: StudyResults, folder: Path) -> None:
     """`results.csv` (one row a measured point), `comparisons.csv`, `summary.json` and `report.html`."""
     from coba_rl.report.study_report import write_study_report
 
+    folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / "results.csv", _csv(results.tidy()))
     write_atomic(folder / "comparisons.csv", _csv([c.as_dict() for c in results.comparisons()]))
     write_json(folder / "summary.json", summary(results))

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from coba_rl.allocation import BudgetAllocator
+from coba_rl.allocation.strategies.coba import BetaStrategy
+from coba_rl.errors import OptionError
 
 ESTIMATE_EXACT = "exact"
 """Estimator name of the lab's upper bound: the true pass rates, measured before each step."""
@@ -48,6 +50,8 @@ class LabConfig(BaseModel):
     """Share of training prompts whose rollouts are always judged wrong."""
     lucky: Share = 0.0
     """Chance that a wrong rollout is judged right."""
+    value_threshold: Share = 0.0
+    """Selection: prompts whose value (Eq. 9) is below this share of the batch's best get no rollout."""
     evaluate_every: int = Field(10, ge=1)
     """Steps between measurements of held-out accuracy."""
 
@@ -65,9 +69,15 @@ class LabConfig(BaseModel):
         """The allocator of the run.
 
         Raises:
-            OptionError, UnknownStrategyError: The strategy or its options.
+            OptionError, UnknownStrategyError: The strategy or its options, or selection without a value.
         """
         options = {name: value for name, value in self.options.items() if value != ESTIMATE_EXACT}
         if self.strategy == "linear-decay":
             options = {"num_steps": self.steps, **options}
-        return BudgetAllocator(self.strategy, bounds=(self.min_budget, self.max_budget), **options)
+        allocator = BudgetAllocator(self.strategy, bounds=(self.min_budget, self.max_budget), **options)
+        if self.value_threshold and not isinstance(allocator.strategy, BetaStrategy):
+            raise OptionError(
+                f"value_threshold={self.value_threshold}: {self.strategy!r} has no value function of the pass rate. "
+                "Use coba, coba-paper or another strategy with α and β."
+            )
+        return allocator

@@ -43,7 +43,7 @@ def mechanism(metrics: dict[str, float], allocation: Allocation, truth_P: np.nda
     known = ~np.isnan(allocation.pass_rates)
     found = {}
     for name, p in (("believed", allocation.pass_rates), ("true", truth_P)):
-        value = coba_value(float(allocation.budgets.mean()), p[known], *shape)  # ty: ignore
+        value = coba_value(float(allocation.budgets.mean()), p[known], *shape)
         correlation = rank_correlation(allocation.budgets[known], value)
         if not np.isnan(correlation):
             found[f"budget_follows_{name}_value"] = correlation

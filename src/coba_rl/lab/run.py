@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 
 from coba_rl.allocation import Allocation
+from coba_rl.allocation.strategies.coba import BetaStrategy
 from coba_rl.errors import OptionError
 from coba_rl.evaluate import Transitions, difficulty_transitions
 from coba_rl.lab.config import ESTIMATE_EXACT, LabConfig
@@ -122,6 +124,8 @@ class LabRun:
                 yield shuffled[start : start + size]
 
     def _step(self, step: int, rows: np.ndarray, optimizer: torch.optim.Optimizer) -> dict[str, float]:
+        if self._config.value_threshold:
+            rows = self._select(rows)
         problems = [self._problems[row] for row in rows]
         ids = [problem.prompt_id for problem in problems]
         truth = np.where(self._unsolvable[rows], 0.0, self._policy.pass_rates(problems))
@@ -136,6 +140,18 @@ class LabRun:
         if self._on_step is not None:
             self._on_step(step, allocation)
         return {"step": step, **self._allocator.metrics(), **measured, "grad_norm": norm}
+
+    def _select(self, rows: np.ndarray) -> np.ndarray:
+        """The rows worth a rollout: of value above the threshold, or without an estimate."""
+        strategy = self._allocator.strategy
+        assert isinstance(strategy, BetaStrategy)  # LabConfig.make_allocator sees to it
+        p = strategy.pass_rates([self._problems[row].prompt_id for row in rows])
+        value = strategy.value(p, self._config.rollouts_per_prompt)
+        value = np.where(np.isnan(value), np.inf, value)
+        best = value[np.isfinite(value)].max(initial=0.0)
+        needed = math.ceil(self._config.rollouts_per_step / self._config.max_budget)
+        kept = value >= min(self._config.value_threshold * best, np.sort(value)[-needed])
+        return rows[kept]
 
     def _measure(self, allocation: Allocation, truth_P: np.ndarray) -> dict[str, float]:
         return {

@@ -38,28 +38,28 @@ class RunRecord:
     """Of processor time."""
 
 
-def run_study(study: Study, folder: Path, workers: int, on_progress: OnProgress) -> list[RunRecord]:
+def run_study(study: Study, store: Path, workers: int, on_progress: OnProgress) -> list[RunRecord]:
     """Run what is missing, and return all runs in the study's order.
 
     Args:
         study: What to run.
-        folder: Where `runs/KEY.json` of each run goes; runs already there are not repeated.
+        store: Folder with `KEY.json` of each finished run; runs already there are not repeated. Studies that
+            share a store share their runs.
         workers: Processes at a time, each on one core.
         on_progress: See `OnProgress`; runs found on disk report all their steps at once.
 
     Raises:
         StateError: A run's file is damaged.
     """
-    store = folder / "runs"
     store.mkdir(parents=True, exist_ok=True)
-    missing = []
+    missing = {}
     for run in study.runs():
         if (store / f"{run.key}.json").exists():
             on_progress(run.key, run.config.steps)
         else:
-            missing.append(run)
+            missing[run.key] = run
     if missing:
-        _run_missing(missing, store, workers, on_progress)
+        _run_missing(list(missing.values()), store, workers, on_progress)
     return [read_record(run, store) for run in study.runs()]
 
 

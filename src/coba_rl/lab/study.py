@@ -28,9 +28,11 @@ class StudyRun:
 
     @property
     def key(self) -> str:
-        """File name of the run: the same for the same run, another for any other configuration."""
-        digest = hashlib.sha256(self.config.model_dump_json().encode()).hexdigest()[:10]
-        return f"{_plain(self.setting)}-{_plain(self.arm)}-seed{self.config.seed}-{digest}"
+        """File name of the run: the same for equal configurations, in whichever study they appear."""
+        digest = hashlib.sha256(self.config.model_dump_json().encode()).hexdigest()[:12]
+        return (
+            f"{self.config.regime}-{self.config.strategy.rpartition(':')[2]}-seed{self.config.seed}-{digest}"
+        )
 
 
 class Study(BaseModel):
@@ -145,7 +147,3 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> str:
     if first["type"] == "missing":
         return f"the key {where!r} is missing. The shipped studies show what is needed."
     return f"{where} is {first['input']!r}: {first['msg'].lower()}."
-
-
-def _plain(text: str) -> str:
-    return "".join(c if c.isalnum() else "_" for c in text)

@@ -10,7 +10,7 @@ import numpy as np
 
 from coba_rl.allocation.capability import beta_shape, transform
 from coba_rl.allocation.strategies.base import GainStrategy, require
-from coba_rl.allocation.value import Gains, coba_gains
+from coba_rl.allocation.value import Gains, coba_gains, coba_value
 
 
 @dataclass(eq=False, kw_only=True)
@@ -45,6 +45,10 @@ class BetaStrategy(GainStrategy):
     def gains(self, p_P: np.ndarray, mean_budget: float) -> Gains:
         self._tau_used = self.choose_tau(p_P, mean_budget)
         return coba_gains(p_P, *self.shape(), self._tau_used)
+
+    def value(self, p_P: np.ndarray, mean_budget: float) -> np.ndarray:
+        """(P,) V(B, p) (Eq. 9) at the mean budget, as of the coming allocation; NaN where p is."""
+        return coba_value(mean_budget, p_P, *self.shape(), self.choose_tau(p_P[~np.isnan(p_P)], mean_budget))
 
     def metrics(self) -> dict[str, float]:
         alpha, beta = self.shape()
