@@ -135,8 +135,8 @@ def test_selection_leaves_out_what_is_worth_little() -> None:
         chosen[threshold] = sizes
     assert chosen[0.0] == [256] * 5
     assert chosen[0.9][0] == chosen[1.0][0] == 256  # nothing is known yet
-    assert 16 <= chosen[0.9][4] < 256
-    assert chosen[1.0][4] == 16  # as few as the total of 512 rollouts, at most 32 each, can be given to
+    # 512 rollouts, at most 32 each, need 16 prompts.
+    assert 16 <= chosen[1.0][4] < chosen[0.9][4] < 256
 
 
 def test_selection_needs_a_value_function() -> None:
