@@ -186,8 +186,8 @@ def study(
 
     Runs are small and exact: a GRPO loop on one core each, held-out accuracy computed rather than sampled.
     Finished runs are kept and shared between studies, so the same command goes on where it was stopped.
-    `runs/studies/NAME` gets `results.csv` (one row a measured point), `comparisons.csv`, `summary.json` and
-    `report.html`.
+    `runs/studies/NAME` gets `results.csv` (one row a measured point), `comparisons.csv`, `tables.md`,
+    `summary.json` and `report.html`.
 
     `coba-rl study --list` names the shipped studies. A study of your own is a TOML file: copy a shipped one
     and change its arms; keys are the fields of `coba_rl.lab.config.LabConfig`.

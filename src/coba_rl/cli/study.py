@@ -142,14 +142,29 @@ class StudyProgress:
 
 
 def write_results(results: StudyResults, folder: Path) -> None:
-    """`results.csv` (one row a measured point), `comparisons.csv`, `summary.json` and `report.html`."""
+    """`results.csv` (one row a measured point), `comparisons.csv`, `tables.md`, `summary.json`, `report.html`."""
     from coba_rl.report.study_report import write_study_report
 
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / "results.csv", _csv(results.tidy()))
     write_atomic(folder / "comparisons.csv", _csv([c.as_dict() for c in results.comparisons()]))
+    write_atomic(folder / "tables.md", markdown_tables(results))
     write_json(folder / "summary.json", summary(results))
     write_study_report(results, folder / "report.html")
+
+
+def markdown_tables(results: StudyResults) -> str:
+    """The tables of the terminal, for a README: one a setting, below a line that says what they show."""
+    study = results.study
+    parts = [
+        f"{study.title}. {study.question} {len(study.seeds)} seeds: mean with its 95 % bootstrap interval over seeds; "
+        "differences pair the seeds, in brackets on how many the arm was ahead."
+    ]
+    for setting in results.groups:
+        columns, rows = comparison_rows(results, setting)
+        lines = [[setting, *columns[1:]], ["---", *["---:"] * (len(columns) - 1)], *rows]
+        parts.append("\n".join(f"| {' | '.join(cells)} |" for cells in lines))
+    return "\n\n".join(parts) + "\n"
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:

@@ -80,7 +80,7 @@ class LabRun:
 
     def __init__(self, config: LabConfig, on_step: Callable[[int, Allocation], None] | None = None) -> None:
         self._config, self._on_step = config, on_step
-        self._task = PrefixScan(regime=config.regime)
+        self._task = PrefixScan(regime=config.regime, num_train=config.train_prompts)
         self._policy = LabPolicy(policy_path(config.regime), self._task.max_completion_length)
         self._rng = np.random.default_rng(config.seed)
         self._problems = self._task.train_problems()
