@@ -108,6 +108,7 @@ def test_strategy_hooks() -> None:
     hooks = {
         "allocate": "self, p_P, total, low, high",
         "check_feasible": "self, num_prompts, total, low, high",
+        "interval": "self, prompt_ids, level=0.9",
         "load_state_dict": "self, state",
         "metrics": "self",
         "observe": "self, visits",
@@ -130,7 +131,7 @@ def test_strategies_and_their_options() -> None:
     beta = [*every, "solver", "tau"]
     coba = [*beta, "kappa", "gamma", "threshold", "alpha_min", "alpha_max", "scale"]
     assert {name: [field.name for field in fields(cls)] for name, cls in STRATEGIES.items()} == {
-        "coba": [*coba, "tau_per_rollout"],
+        "coba": [*beta, "kappa", "preferred_min", "preferred_max", "tau_per_rollout"],
         "coba-paper": coba,
         "coba-release": coba,
         "explore-exploit": coba,

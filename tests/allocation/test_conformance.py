@@ -32,8 +32,16 @@ class TestCoba(_BuiltIn):
 class TestCobaWithEveryOptionMoved(_BuiltIn):
     name = "coba"
     options: ClassVar[dict[str, Any]] = {
-        "window": 2, "estimator": "posterior", "prior": (1.0, 2.0), "decay": 0.9, "kappa": 7.0, "gamma": 40.0,
-        "threshold": 0.0, "alpha_min": 1.5, "alpha_max": 6.0, "scale": 9.0, "tau_per_rollout": 0.02, "solver": "heap",
+        "window": 2, "estimator": "posterior", "prior": (1.0, 2.0), "decay": 0.9, "kappa": 7.0,
+        "preferred_min": 0.6, "preferred_max": 0.1, "tau_per_rollout": 0.02, "solver": "heap",
+    }  # fmt: skip
+
+
+class TestCobaPaperWithEveryOptionMoved(_BuiltIn):
+    name = "coba-paper"
+    options: ClassVar[dict[str, Any]] = {
+        "window": 2, "kappa": 7.0, "gamma": 40.0, "threshold": 0.0, "alpha_min": 1.5, "alpha_max": 6.0, "scale": 9.0,
+        "tau": 0.3,
     }  # fmt: skip
 
 

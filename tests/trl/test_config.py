@@ -27,13 +27,15 @@ SET: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "decay": ("uniform", 0.25, {"estimator": "posterior"}),
     "solver": ("knapsack", "heap", {}),
     "kappa": ("coba", 15.0, {}),
-    "gamma": ("coba", 7.0, {}),
-    "threshold": ("coba", 0.25, {}),
+    "gamma": ("coba-paper", 7.0, {}),
+    "threshold": ("coba-paper", 0.25, {}),
     "tau": ("coba", 0.75, {}),
     "tau_per_rollout": ("coba", 0.02, {}),
-    "alpha_min": ("coba", 1.5, {}),
-    "alpha_max": ("coba", 4.0, {}),
-    "scale": ("coba", 3.0, {}),
+    "alpha_min": ("coba-paper", 1.5, {}),
+    "alpha_max": ("coba-paper", 4.0, {}),
+    "scale": ("coba-paper", 3.0, {}),
+    "preferred_min": ("coba", 0.2, {}),
+    "preferred_max": ("coba", 0.5, {}),
     "num_steps": ("linear-decay", 30, {}),
     "alpha": ("static-exploit", 2.0, {}),
     "beta": ("static-exploit", 2.5, {}),
@@ -146,13 +148,13 @@ def test_trl_parser_reads_lists_and_json_from_the_command_line(monkeypatch):
             "1",
             "2",
             "--strategy_options",
-            json.dumps({"kappa": 13.0, "alpha_max": None}),
+            json.dumps({"kappa": 13.0, "tau": None}),
         ]
     )
     strategy = made.make_allocator().strategy
     assert strategy.prior == (1.0, 2.0)
     assert strategy.kappa == 13.0
-    assert strategy.alpha_max is None
+    assert strategy.tau is None
 
 
 def test_help_can_be_printed(capsys):

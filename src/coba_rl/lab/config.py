@@ -34,7 +34,7 @@ class LabConfig(BaseModel):
     """Options of the strategy; `estimator = "exact"` gives it the true pass rates."""
     seed: int = Field(0, ge=0)
     """Of prompt order, sampling and noise."""
-    train_prompts: int = Field(1024, ge=1)
+    train_prompts: int = Field(512, ge=1)
     """Prompts of the data set; with P prompts a step, a prompt comes back every train_prompts/P steps."""
     steps: int = Field(120, ge=1)
     """Training steps, cold start included."""

@@ -67,7 +67,8 @@ class Study(BaseModel):
         ]
 
     def _config(self, setting: str, arm: str, seed: int) -> LabConfig:
-        return LabConfig(**{**self.base, **self.settings[setting], **self.arms[arm], "seed": seed})
+        values = {**self.base, **self.settings[setting], **self.arms[arm], "seed": seed}
+        return LabConfig.model_validate(values)
 
 
 def shipped_studies() -> list[str]:

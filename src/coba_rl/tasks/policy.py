@@ -159,10 +159,12 @@ def exact_pass_rates(
     """
     if batch_size < 1:
         raise ConfigError(f"batch_size={batch_size!r}, expected at least 1.")
-    prompts = [_prompt_ids(tokenizer, problem.prompt) for problem in problems]
+    if not problems:
+        return np.zeros(0)
+    prompts = _prompt_ids(tokenizer, [problem.prompt for problem in problems])
     answers = [
-        [*tokenizer(problem.answer, add_special_tokens=False).input_ids, tokenizer.eos_token_id]
-        for problem in problems
+        [*ids, tokenizer.eos_token_id]
+        for ids in tokenizer([problem.answer for problem in problems], add_special_tokens=False).input_ids
     ]
     logprob_M = np.zeros(len(problems))
     was_training = model.training
@@ -176,12 +178,16 @@ def exact_pass_rates(
     return np.exp(logprob_M)
 
 
-def _prompt_ids(tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> list[int]:
-    if isinstance(prompt, str):
-        return tokenizer(prompt).input_ids
-    text = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
+def _prompt_ids(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Prompt]) -> list[list[int]]:
+    """Token ids of prompts that are all plain texts or all conversations."""
+    if isinstance(prompts[0], str):
+        return tokenizer(list(prompts)).input_ids
+    chats = cast(list[list[dict[str, str]]], list(prompts))
+    texts = [
+        tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False) for chat in chats
+    ]
     # The template writes the special tokens itself.
-    return tokenizer(cast(str, text), add_special_tokens=False).input_ids
+    return tokenizer(cast(list[str], texts), add_special_tokens=False).input_ids
 
 
 def _answer_logprobs(

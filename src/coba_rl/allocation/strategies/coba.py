@@ -126,35 +126,6 @@ class CobaPaper(BetaStrategy):
 
 
 @dataclass(eq=False, kw_only=True)
-class Coba(CobaPaper):
-    """The recommended settings: the paper's equations with estimates that keep up with the policy.
-
-    What is ours, and why:
-
-    - Pass rates come from one global ability and one difficulty a prompt (`ability`), because an estimate one
-      epoch old lags behind the policy, and a window of one visit reads p = 0.9 as 1.0. `drift`, a fading Beta
-      posterior moved along with the global success rate, is simpler and a little further off.
-    - τ grows with the mean budget: `tau_per_rollout` times total/P, unless `tau` fixes it. Saturation then
-      means the same at every budget; a τ of several rollouts gives everything to a few prompts.
-    - α stays in [1, 5]: at κ = 11 an α near 10 spends on prompts that are nearly solved.
-    """
-
-    name: ClassVar[str] = "coba"
-
-    estimator: str = "ability"
-    alpha_max: float | None = 5.0
-    tau_per_rollout: float = 0.1 / 16.0
-    """τ as a share of the mean budget of a prompt; `tau` overrides it."""
-
-    def validate(self) -> None:
-        super().validate()
-        require(self.tau_per_rollout > 0, "tau_per_rollout", self.tau_per_rollout, "a positive number")
-
-    def choose_tau(self, p_P: np.ndarray, mean_budget: float) -> float:
-        return self.tau_per_rollout * mean_budget if self.tau is None else self.tau
-
-
-@dataclass(eq=False, kw_only=True)
 class ExploreExploit(CobaPaper):
     """CoBA-RL with the mapping reversed: α rises as failure falls (paper, Table 2).
 
@@ -166,3 +137,47 @@ class ExploreExploit(CobaPaper):
     def shape(self) -> tuple[float, float]:
         transformed = transform(self.capability.failure_rate, self.gamma, self.threshold)
         return self._map(1.0 - transformed)
+
+
+@dataclass(eq=False, kw_only=True)
+class Coba(BetaStrategy):
+    """The recommended settings: the paper's value function (Eq. 9), calibrated by the batch.
+
+    What is ours, and why (docs/experiments.md has the measurements):
+
+    - Pass rates come from one global ability and one difficulty a prompt (`ability`), because an estimate one
+      epoch old lags behind the policy, and a window of one visit reads p = 0.9 as 1.0.
+    - τ grows with the mean budget: `tau_per_rollout` times total/P, unless `tau` fixes it. Saturation then
+      means the same at every budget; a τ of several rollouts gives everything to a few prompts.
+    - The preferred pass rate, the mode of the density, follows what the policy can do: from `preferred_min` when
+      nothing is solved to `preferred_max` when everything is.
+    """
+
+    name: ClassVar[str] = "coba"
+
+    window: int = 3
+    estimator: str = "ability"
+    kappa: float = 11.0
+    """Concentration κ = α + β of the preferred pass rates."""
+    preferred_min: float = 0.15
+    """Preferred pass rate of a policy that solves nothing."""
+    preferred_max: float = 0.45
+    """Preferred pass rate of a policy that solves everything."""
+    tau_per_rollout: float = 0.4 / 16.0
+    """τ as a share of the mean budget of a prompt; `tau` overrides it."""
+
+    def validate(self) -> None:
+        super().validate()
+        require(self.kappa > 2, "kappa", self.kappa, "more than 2, so that α and β can both exceed 1")
+        require(0 <= self.preferred_min <= 1, "preferred_min", self.preferred_min, "a pass rate in [0, 1]")
+        require(0 <= self.preferred_max <= 1, "preferred_max", self.preferred_max, "a pass rate in [0, 1]")
+        require(self.tau_per_rollout > 0, "tau_per_rollout", self.tau_per_rollout, "a positive number")
+
+    def shape(self) -> tuple[float, float]:
+        success = 1.0 - self.capability.failure_rate
+        preferred = self.preferred_min + (self.preferred_max - self.preferred_min) * success
+        alpha = 1.0 + (self.kappa - 2.0) * preferred  # the mode (α − 1)/(κ − 2) is the preferred pass rate
+        return alpha, self.kappa - alpha
+
+    def choose_tau(self, p_P: np.ndarray, mean_budget: float) -> float:
+        return self.tau_per_rollout * mean_budget if self.tau is None else self.tau

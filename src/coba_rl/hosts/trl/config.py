@@ -142,6 +142,12 @@ class CobaGRPOConfig(GRPOConfig):
     tau_per_rollout: float | None = field(
         default=None, metadata=_option("Saturation as a share of the mean budget (coba).")
     )
+    preferred_min: float | None = field(
+        default=None, metadata=_option("Preferred pass rate of a policy that solves nothing (coba).")
+    )
+    preferred_max: float | None = field(
+        default=None, metadata=_option("Preferred pass rate of a policy that solves everything (coba).")
+    )
     alpha_min: float | None = field(
         default=None, metadata=_option("Smallest alpha, reached when nothing fails.")
     )
