@@ -81,11 +81,13 @@ def _run_missing(missing: list[StudyRun], store: Path, workers: int, on_progress
 
 def _start_worker(queue: Any) -> None:
     import signal
+    import warnings
 
     import torch
     from transformers.utils import logging
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"(transformers|torch)\.")
     torch.set_num_threads(1)
     logging.disable_progress_bar()
     global _queue
