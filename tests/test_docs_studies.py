@@ -1,0 +1,49 @@
+"""The studies in docs/ are whole, and the README shows their numbers."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from coba_rl.lab.study import load_study, shipped_studies
+
+ROOT = Path(__file__).parents[1]
+STUDIES = ROOT / "docs" / "studies"
+
+
+@pytest.mark.parametrize("name", shipped_studies())
+def test_every_shipped_study_ran_in_full(name: str) -> None:
+    study, folder = load_study(name), STUDIES / name
+    finals = _finals(folder / "results.csv")
+    expected = {(s, a): len(study.seeds) for s in study.settings for a in study.arms}
+    assert {key: len(values) for key, values in finals.items()} == expected
+    tables = (folder / "tables.md").read_text(encoding="utf-8")
+    for (_, arm), values in finals.items():
+        assert f"| {arm} | {100 * sum(values) / len(values):.1f} [" in tables
+    assert study.question in (folder / "report.html").read_text(encoding="utf-8").replace("&#39;", "'")
+    assert f"studies/{name}/report.html" in (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
+
+
+def _finals(path: Path) -> dict[tuple[str, str], list[float]]:
+    """(setting, arm) → accuracy at the last step of each seed."""
+    last: dict[tuple[str, str, str], tuple[int, float]] = {}
+    for row in csv.DictReader(path.open(encoding="utf-8")):
+        key = (row["setting"], row["arm"], row["seed"])
+        last[key] = max(last.get(key, (-1, 0.0)), (int(row["step"]), float(row["accuracy"])))
+    finals = defaultdict(list)
+    for (setting, arm, _), (_, accuracy) in last.items():
+        finals[setting, arm].append(accuracy)
+    return dict(finals)
+
+
+def test_the_readme_shows_the_main_comparison() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| .* \|$", (STUDIES / "main" / "tables.md").read_text(encoding="utf-8"), re.M)
+    assert len(rows) > 12
+    shown = [row for row in rows if row in readme]
+    per_setting = len(load_study("main").arms)
+    assert len(shown) >= 2 * per_setting  # the hard and the moderate regime
