@@ -64,7 +64,11 @@ def test_an_option_that_the_strategy_does_not_use_is_an_error(
         ("coba", {"kappa": math.nan}, "kappa=nan: expected a finite number"),
         ("coba", {"kappa": True}, "kappa=True"),
         ("coba-paper", {"kappa": 2.0, "alpha_max": 1.0}, "kappa=2.0: expected more than 2"),
-        ("coba-paper", {"kappa": 5.0, "alpha_max": 5.0}, "alpha_max=5.0: expected between alpha_min=1.0 and kappa − 1 = 4.0"),
+        (
+            "coba-paper",
+            {"kappa": 5.0, "alpha_max": 5.0},
+            "alpha_max=5.0: expected between alpha_min=1.0 and kappa − 1 = 4.0",
+        ),
         ("coba-paper", {"alpha_min": 0.5}, "alpha_min=0.5: expected at least 1"),
         ("coba-paper", {"alpha_min": 6.0, "alpha_max": 5.0}, "alpha_max=5.0"),
         ("coba", {"kappa": 2.0}, "kappa=2.0: expected more than 2"),

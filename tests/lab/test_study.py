@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -137,3 +143,34 @@ def test_rank_correlation_is_the_correlation_of_ranks(pairs: list[tuple[int, int
         assert rank_correlation(a, b) == pytest.approx(np.corrcoef(ranks)[0, 1], abs=1e-9)
     else:
         assert np.isnan(rank_correlation(a, b))
+
+
+def test_an_interrupted_study_says_how_to_go_on(tmp_path: Path) -> None:
+    config = tmp_path / "small.toml"
+    config.write_text(SMALL.replace("steps = 6", "steps = 2000"), encoding="utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "coba_rl.cli",
+        "study",
+        str(config),
+        "--output-dir",
+        str(tmp_path / "out"),
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    store = tmp_path / "out" / "runs"
+    wait_until(store.exists)
+    time.sleep(5.0)  # into the runs
+    os.killpg(process.pid, signal.SIGINT)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "the same command goes on" in error
+    assert "Traceback" not in error
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.1)
+    pytest.fail("it did not happen within a minute")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import signal
+import warnings
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coba_rl.errors import StateError
+from coba_rl.errors import CobaError, StateError
 from coba_rl.files import write_atomic
 from coba_rl.lab.study import Study, StudyRun
 
@@ -75,18 +78,20 @@ def _run_missing(missing: list[StudyRun], store: Path, workers: int, on_progress
                 on_progress(*queue.get())
             for future in done:
                 future.result()
+    except BrokenProcessPool:
+        raise CobaError(
+            "A process of the study died, perhaps for want of memory. Finished runs are kept: the same command goes "
+            "on, with fewer --workers if memory was short."
+        ) from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _start_worker(queue: Any) -> None:
-    import signal
-    import warnings
-
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # between runs there is nothing to stop
     import torch
     from transformers.utils import logging
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"(transformers|torch)\.")
     torch.set_num_threads(1)
     logging.disable_progress_bar()
@@ -100,7 +105,11 @@ _queue: Any = None
 def _work(run: StudyRun, store: Path) -> None:
     from coba_rl.lab.run import LabRun
 
-    result = LabRun(run.config, on_step=lambda step, _: _queue.put((run.key, step))).run()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        result = LabRun(run.config, on_step=lambda step, _: _queue.put((run.key, step))).run()
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     record = {"version": RECORD_VERSION, "config": run.config.model_dump(), **result.as_dict()}
     write_atomic(store / f"{run.key}.json", json.dumps(record, allow_nan=False))
 
