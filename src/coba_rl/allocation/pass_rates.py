@@ -63,7 +63,7 @@ class PassRateEstimator(ABC):
         """JSON-able state of everything but the table."""
         return {}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027  (nothing by default)
         """Restore what `state_dict` returned."""
 
 

@@ -55,7 +55,7 @@ def write_state(folder: str | os.PathLike[str], state: dict[str, Any]) -> None:
         head[PROMPTS_FILE] = {"bytes": sum(array.nbytes for array in arrays), "crc32": _checksum(arrays)}
         with atomic_file(folder / PROMPTS_FILE) as file:
             for array in arrays:
-                file.write(array)
+                file.write(array.data)
     write_atomic(folder / STATE_FILE, f"{json.dumps(head)[:-1]}, {text[1:]}")
 
 
@@ -128,5 +128,5 @@ def _put_back(value: Any, file: BinaryIO, arrays: list[np.ndarray]) -> Any:
 def _checksum(arrays: list[np.ndarray]) -> int:
     checksum = 0
     for array in arrays:
-        checksum = zlib.crc32(array, checksum)
+        checksum = zlib.crc32(array.data, checksum)
     return checksum
