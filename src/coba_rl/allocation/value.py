@@ -187,8 +187,6 @@ class KnapsackGains(Gains):
 
     p_P: np.ndarray
 
-    _NEWTON_STEPS = 3
-
     @property
     def size(self) -> int:
         return len(self.p_P)
@@ -210,21 +208,25 @@ class KnapsackGains(Gains):
         return _column(scale_P, budget) + budget * _column(log_larger_P, budget) + tail
 
     def count_above(self, threshold: float, low: int, high: int) -> np.ndarray:
-        # The log gain is convex, and without its tail a straight line below it: from where the line meets the
-        # threshold, Newton's steps approach the crossing from the left and never pass it.
+        # The log gain is a straight line plus a small convex tail. One Newton step from where the line meets the
+        # threshold stops short of the crossing, by so little that the count is hardly ever one less.
+        scale_P, slope_P, ratio_P = self._logs_of_live
+        start_P = np.clip((threshold - scale_P) / slope_P, low, high)
+        tail_P = np.exp((start_P - 1.0) * ratio_P)
+        value_P = scale_P - threshold + start_P * slope_P + np.log1p(tail_P)
+        reach_P = start_P - value_P / (slope_P + ratio_P * tail_P / (1.0 + tail_P))
+        return np.clip(np.floor(reach_P) + 1.0, low, high).astype(np.int64)
+
+    @cached_property
+    def _logs_of_live(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """`_logs`, with a gain of e^(−10⁹) where a rollout is worth nothing."""
         scale_P, log_larger_P, ratio_P = self._logs
         live_P = (scale_P > -np.inf) & (log_larger_P < 0.0)
-        scale_P, ratio_P = np.where(live_P, scale_P, 0.0), np.where(live_P, ratio_P, 0.0)
-        slope_P = np.where(live_P, log_larger_P, -1.0)
-        excess_P = scale_P - threshold
-        reach_P = np.clip(-excess_P / slope_P, low, high)
-        for _ in range(self._NEWTON_STEPS):
-            tail_P = np.exp((reach_P - 1.0) * ratio_P)
-            value_P = excess_P + reach_P * slope_P + np.log1p(tail_P)
-            reach_P = np.clip(
-                reach_P - value_P / (slope_P + ratio_P * tail_P / (1.0 + tail_P)), low - 1.0, high
-            )
-        return np.where(live_P, np.clip(np.floor(reach_P) + 1.0, low, high), low).astype(np.int64)
+        return (
+            np.where(live_P, scale_P, -1e9),
+            np.where(live_P, log_larger_P, -1.0),
+            np.where(live_P, ratio_P, 0.0),
+        )
 
 
 @dataclass(frozen=True, eq=False)
