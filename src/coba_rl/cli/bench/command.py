@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _HOST_STEPS, _HOST_PROMPTS = 12, 64
 _QUICK_HOST_STEPS, _QUICK_HOST_PROMPTS = 2, 8
-_COLUMNS = ["", "prompts", "time", "ratio", "80 % of the ratios"]
+_COLUMNS = ["", "prompts", "CPU time", "ratio", "80 % of the ratios"]
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _duration(seconds: float) -> str:
 
 
 def draw_scaling(parts: list[Part]) -> str:
-    """Time of a call over the number of prompts, for the parts that have several sizes."""
+    """CPU time of a call over the number of prompts, for the parts that have several sizes."""
     shown = [part for part in parts if len({row.prompts for row in part.rows}) > 1] or parts
 
     def paint(figure: Canvas) -> None:
@@ -162,10 +162,12 @@ def draw_scaling(parts: list[Part]) -> str:
                     marker=drawing.MARKERS[i % len(drawing.MARKERS)],
                     markersize=4,
                 )
-            axes.set(xscale="log", yscale="log", title=part.title, ylabel="seconds a call", xlabel="prompts")
+            axes.set(xscale="log", yscale="log", title=part.title, ylabel="CPU seconds", xlabel="prompts")
             axes.legend(fontsize=7, ncols=2)
 
-    return drawing.draw("bench", "Time of a call over the number of prompts", paint, height=3.0 * len(shown))
+    return drawing.draw(
+        "bench", "CPU time of a call over the number of prompts", paint, height=3.0 * len(shown)
+    )
 
 
 def render(parts: list[Part], svg: str) -> str:

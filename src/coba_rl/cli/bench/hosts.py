@@ -62,14 +62,14 @@ class _Clock(TrainerCallback):
             self._stop()
             self._turns.pass_on()
             self._turns.wait(self._name)
-        self._start = time.perf_counter()
+        self._start = time.process_time()
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         self._stop()
 
     def _stop(self) -> None:
         assert self._start is not None
-        self.seconds.append(time.perf_counter() - self._start)
+        self.seconds.append(time.process_time() - self._start)
         self._advance()
 
 
