@@ -163,7 +163,7 @@ def draw_scaling(parts: list[Part]) -> str:
                     markersize=4,
                 )
             axes.set(xscale="log", yscale="log", title=part.title, ylabel="CPU seconds", xlabel="prompts")
-            axes.legend(fontsize=7, ncols=2)
+            axes.legend(loc="upper left", fontsize=7, ncols=2)
 
     return drawing.draw(
         "bench", "CPU time of a call over the number of prompts", paint, height=3.0 * len(shown)
