@@ -35,7 +35,7 @@ def test_help_and_version_do_not_import_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
 
 
-@pytest.mark.parametrize("name", ["train", "evaluate", "allocate", "warmstart", "env"])
+@pytest.mark.parametrize("name", ["train", "evaluate", "allocate", "warmstart", "bench", "env"])
 def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name, "--help"]) == 0
     assert "Parameters" in capsys.readouterr().out
@@ -77,6 +77,7 @@ BAD = {
     ),
     "missing file to allocate": (["allocate", "nowhere.csv", "--total", "9"], "does not exist"),
     "file of an unknown kind": (["allocate", "rates.xls", "--total", "9"], ".csv"),
+    "page of an unknown kind": (["bench", "--output", "speed.pdf"], ".html or .svg"),
     "no total": (["allocate", "rates.csv"], "total"),
 }
 

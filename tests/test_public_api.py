@@ -90,7 +90,9 @@ def test_budget_allocator() -> None:
         "load_state_dict": "self, state",
         "metrics": "self",
         "observe": "self, prompt_ids, successes",
-        "state_dict": "self",
+        "preview": "self, prompt_ids, total",
+        "state_dict": "self, *, arrays=False",
+        "success": "self, scores",
     }
     assert set(vars(BudgetAllocator())) >= {"strategy", "bounds", "success_threshold"}
 

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 
-def write_atomic(path: Path, data: str | bytes) -> None:
-    """Write a file so that a crash leaves the old content or the new, never half of it.
+@contextmanager
+def atomic_file(path: Path) -> Generator[BinaryIO]:
+    """A file to write so that a crash leaves the old content or the new, never half of it.
 
     Raises:
         OSError: The folder cannot be written, or the disk is full; the old file is intact.
     """
-    raw = data.encode() if isinstance(data, str) else data
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
-            file.write(raw)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_atomic(path: Path, data: str | bytes) -> None:
+    """Write a file's whole content as `atomic_file` does."""
+    with atomic_file(path) as file:
+        file.write(data.encode() if isinstance(data, str) else data)
 
 
 def write_json(path: Path, value: Any) -> None:

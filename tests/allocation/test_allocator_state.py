@@ -77,7 +77,7 @@ def _with(path: str, value: Any) -> Any:
     return damage
 
 
-TABLE = "strategy_state.estimator.table"
+TABLE = "prompts"
 DAMAGES = {
     "no version": _without("version"),
     "newer version": _with("version", 99),
@@ -95,18 +95,20 @@ DAMAGES = {
     "no τ": _without("strategy_state.tau"),
     "τ is null": _with("strategy_state.tau", None),
     "no table": _without(TABLE),
-    "no ids": _without(f"{TABLE}.ids"),
-    "an id too few": lambda state: state["strategy_state"]["estimator"]["table"]["ids"].pop(),
-    "an id twice": lambda state: state["strategy_state"]["estimator"]["table"]["ids"].__setitem__(0, "p1"),
-    "an id of another kind": lambda state: state["strategy_state"]["estimator"]["table"]["ids"].__setitem__(0, 0.5),
+    "no hashes": _without(f"{TABLE}.keys"),
+    "a hash too few": lambda state: state["prompts"]["keys"].pop(),
+    "a hash twice": lambda state: state["prompts"]["keys"].__setitem__(0, state["prompts"]["keys"][-1]),
+    "a hash of another kind": lambda state: state["prompts"]["keys"].__setitem__(0, 0.5),
+    "a hash too large": lambda state: state["prompts"]["keys"].__setitem__(0, 1 << 64),
+    "a hash below zero": lambda state: state["prompts"]["keys"].__setitem__(0, -1),
     "a column too few": _without(f"{TABLE}.columns.attempts"),
     "a column too many": _with(f"{TABLE}.columns.extra", []),
-    "a column cut short": lambda state: state["strategy_state"]["estimator"]["table"]["columns"]["attempts"].pop(),
+    "a column cut short": lambda state: state["prompts"]["columns"]["attempts"].pop(),
     "a column of lists": lambda state: _with(
-        f"{TABLE}.columns.attempts", [[1.0] for _ in state["strategy_state"]["estimator"]["table"]["ids"]]
+        f"{TABLE}.columns.attempts", [[1.0] for _ in state["prompts"]["keys"]]
     )(state),
     "a column of nulls": lambda state: _with(
-        f"{TABLE}.columns.attempts", [None for _ in state["strategy_state"]["estimator"]["table"]["ids"]]
+        f"{TABLE}.columns.attempts", [None for _ in state["prompts"]["keys"]]
     )(state),
     "no drift": _without("strategy_state.estimator.recent"),
 }  # fmt: skip
@@ -205,3 +207,25 @@ def test_saving_and_loading_copy(name: str) -> None:
     play(allocator, seed=2)
     play(other, seed=3)
     assert state == untouched
+
+
+def test_a_preview_is_the_coming_allocation_and_leaves_no_trace() -> None:
+    allocator = make("linear-decay")
+    play(allocator, seed=1)
+    before, metrics = allocator.state_dict(), allocator.metrics()
+    previewed = allocator.preview(["p1", 2, "new"], total=40).budgets.tolist()
+    assert allocator.state_dict() == before
+    assert allocator.metrics() == metrics
+    assert allocator.allocate(["p1", 2, "new"], total=40).budgets.tolist() == previewed
+    with pytest.raises(ValueError, match="total=1 rollouts"):
+        allocator.preview(["a", "b"], total=1)
+
+
+@pytest.mark.parametrize("name", sorted(STRATEGIES))
+def test_arrays_hold_the_same_state(name: str) -> None:
+    saved, from_lists, from_arrays = make(name), make(name), make(name)
+    play(saved, seed=1)
+    from_lists.load_state_dict(saved.state_dict())
+    from_arrays.load_state_dict(copy.deepcopy(saved.state_dict(arrays=True)))
+    assert from_arrays.state_dict() == from_lists.state_dict() == saved.state_dict()
+    assert play(from_arrays, seed=2) == play(from_lists, seed=2)

@@ -95,6 +95,13 @@ def test_fast_equals_heap_on_whole_batches(seed: int) -> None:
         assert fast(of, 300 * 16 + seed, 2, 128).tolist() == heap(of, 300 * 16 + seed, 2, 128).tolist()
 
 
+@given(gains(), st.floats(-200.0, 2.0), st.integers(1, 5), st.integers(0, 200))
+def test_inverses_are_off_by_one_rollout_at_most(of: Gains, threshold: float, low: int, width: int) -> None:
+    count = of.count_above(threshold, low, low + width)
+    assert count.dtype == np.int64
+    assert np.abs(count - Gains.count_above(of, threshold, low, low + width)).max() <= 1
+
+
 class Wrapped(Gains):
     """The gains of another batch, by a `count_above` that is off; counts the work it is asked for."""
 

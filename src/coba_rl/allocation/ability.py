@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from coba_rl.allocation.pass_rates import TableEstimator, Visits, sigmoid
+from coba_rl.allocation.pass_rates import PassRateEstimator, Visits, sigmoid
 from coba_rl.allocation.prompt_table import PromptId
 
 _NEWTON_STEPS = 8
@@ -26,7 +26,7 @@ _LARGEST_LOGIT = 12.0
 _LARGEST_MOVE = np.array([2.0, 0.2])  # of ability, logits, and of the logarithm of the scale, in a step
 
 
-class AbilityEstimator(TableEstimator):
+class AbilityEstimator(PassRateEstimator):
     """Online filter of ability and difficulties; see the module.
 
     Example:
@@ -61,7 +61,7 @@ class AbilityEstimator(TableEstimator):
         """Variance a difficulty gains in a step, logits²."""
 
     def estimate(self, prompt_ids: Sequence[PromptId]) -> np.ndarray:
-        mean, variance = self._predict(self._table.rows(prompt_ids))
+        mean, variance = self._predict(self.table.rows(prompt_ids))
         return _mean_of_sigmoid(mean, variance)
 
     def interval(self, prompt_ids: Sequence[PromptId], level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
@@ -74,7 +74,7 @@ class AbilityEstimator(TableEstimator):
         Returns:
             (P,) lower and (P,) upper ends.
         """
-        mean, variance = self._predict(self._table.rows(prompt_ids))
+        mean, variance = self._predict(self.table.rows(prompt_ids))
         reach = NormalDist().inv_cdf(0.5 + level / 2.0) * np.sqrt(variance)
         return sigmoid(mean - reach), sigmoid(mean + reach)
 
@@ -84,15 +84,15 @@ class AbilityEstimator(TableEstimator):
         spread = self._spread * self._scale**2
         variance = np.full(len(rows), spread)
         seen = rows >= 0
-        age = self._step - self._table["step"][rows[seen]]
-        mean[seen] += self._scale * self._table["offset"][rows[seen]]
-        narrowed = self._scale**2 * self._table["variance"][rows[seen]]
+        age = self._step - self.table["step"][rows[seen]]
+        mean[seen] += self._scale * self.table["offset"][rows[seen]]
+        narrowed = self._scale**2 * self.table["variance"][rows[seen]]
         variance[seen] = np.minimum(narrowed + self._wander * age, 2.0 * spread)
         return mean, variance
 
     def update(self, visits: Visits) -> None:
         self._step += 1
-        rows = self._table.rows(visits.prompt_ids)
+        rows = self.table.rows(visits.prompt_ids)
         new = rows < 0
         mean, variance = self._predict(rows)
         if not self._started:
@@ -108,10 +108,10 @@ class AbilityEstimator(TableEstimator):
         self._learn_wander(mean, variance, visits, new)
         self._ability += move[0]
         self._scale *= 1.0 + move[1]
-        rows = self._table.rows(visits.prompt_ids, create=True)
-        self._table["offset"][rows] = (posterior - self._ability) / self._scale
-        self._table["variance"][rows] = narrowed / self._scale**2
-        self._table["step"][rows] = self._step
+        rows = self.table.rows(visits.prompt_ids, create=True)
+        self.table["offset"][rows] = (posterior - self._ability) / self._scale
+        self.table["variance"][rows] = narrowed / self._scale**2
+        self.table["step"][rows] = self._step
         self._learn_spread(rows)
 
     def _common_move(
@@ -157,7 +157,7 @@ class AbilityEstimator(TableEstimator):
 
     def _learn_spread(self, rows: np.ndarray) -> None:
         """Move the spread of difficulties, and the ability's zero, towards what the step's prompts show."""
-        offset, variance = self._table["offset"][rows], self._table["variance"][rows]
+        offset, variance = self.table["offset"][rows], self.table["variance"][rows]
         weight = len(rows) / (len(rows) + self.SPREAD_WEIGHT)
         self._spread += weight * (float(np.mean(offset**2 + variance)) - self._spread)
 
@@ -171,10 +171,9 @@ class AbilityEstimator(TableEstimator):
             "spread": self._spread,
             "wander": self._wander,
         }
-        return {**super().state_dict(), "filter": filtered}
+        return {"filter": filtered}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
         filtered = state["filter"]
         self._step, self._started = int(filtered["step"]), bool(filtered["started"])
         self._ability, self._scale, self._spread, self._wander = (

@@ -6,46 +6,18 @@ import math
 import operator
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from coba_rl.allocation.allocation import Allocation
+from coba_rl.allocation.metrics import measure_allocation, measure_outcomes
 from coba_rl.allocation.pass_rates import Visits
 from coba_rl.allocation.prompt_table import PromptId, check_prompt_ids
 from coba_rl.allocation.strategies import Strategy, make_strategy
 from coba_rl.errors import CobaError, OptionError, StateError
 
 STATE_VERSION = 1
-
-
-@dataclass(frozen=True, eq=False)
-class Allocation:
-    """How one step's rollouts are shared out. Axes: `_P` prompts of the batch, `_R` rollouts of the step."""
-
-    prompt_ids: list[PromptId]
-    """(P,) as given to `allocate`; an id may occur more than once."""
-    budgets: np.ndarray
-    """(P,) int64 rollouts of each prompt."""
-    pass_rates: np.ndarray
-    """(P,) estimates the budgets came from; NaN where unknown."""
-
-    @property
-    def total(self) -> int:
-        """Rollouts of the step."""
-        return int(self.budgets.sum())
-
-    @property
-    def repeat_index(self) -> np.ndarray:
-        """(R,) int64 position in the batch of each rollout's prompt, group after group."""
-        return np.repeat(np.arange(len(self.budgets)), self.budgets)
-
-    def as_dict(self) -> dict[PromptId, int]:
-        """Budget of each prompt id; the sum over its rows where an id occurs more than once."""
-        budgets: dict[PromptId, int] = {}
-        for prompt_id, budget in zip(self.prompt_ids, self.budgets.tolist(), strict=True):
-            budgets[prompt_id] = budgets.get(prompt_id, 0) + budget
-        return budgets
 
 
 class BudgetAllocator:
@@ -134,8 +106,19 @@ class BudgetAllocator:
                 f"{int(budgets.sum())}: expected {len(ids)} budgets with sum {total}. This is a bug in it."
             )
         self._step += 1
-        self._allocation_metrics = self._measure_allocation(ids, budgets, pass_rates)
+        self._allocation_metrics = {
+            **self.strategy.metrics(),
+            **measure_allocation(budgets, pass_rates, self.strategy.seen(ids), self.bounds),
+        }
         return Allocation(ids, budgets, pass_rates)
+
+    def preview(self, prompt_ids: Iterable[PromptId], total: int) -> Allocation:
+        """What `allocate` would return, without its traces: no metrics, no step for strategies that count them."""
+        before = self._progress()
+        try:
+            return self.allocate(prompt_ids, total)
+        finally:
+            self._restore(before)
 
     def observe(self, prompt_ids: Iterable[PromptId], successes: Sequence[float | None] | np.ndarray) -> None:
         """Take in what one step's rollouts scored.
@@ -149,7 +132,7 @@ class BudgetAllocator:
             TypeError: An id is not str or int.
         """
         ids = check_prompt_ids(prompt_ids)
-        success_R = self._as_success(successes)
+        success_R = self.success(successes)
         if len(ids) != len(success_R):
             raise ValueError(
                 f"{len(ids)} prompt ids but {len(success_R)} successes: expected one of each a rollout."
@@ -167,25 +150,37 @@ class BudgetAllocator:
         self._outcome_metrics = {"unjudged_rollouts": float((~judged_R).sum())}
         if not tried.any():
             return
-        self._outcome_metrics |= _measure_outcomes(
+        self._outcome_metrics |= measure_outcomes(
             success_R[judged_R], group_R[judged_R], attempts_P, successes_P
         )
         visited = [prompt_id for prompt_id, was_tried in zip(distinct, tried, strict=True) if was_tried]
         self.strategy.observe(Visits(visited, successes_P[tried], attempts_P[tried]))
 
-    def _as_success(self, successes: Sequence[float | None] | np.ndarray) -> np.ndarray:
-        success_R = np.array([math.nan if value is None else value for value in successes], dtype=float)
-        if success_R.ndim != 1:
-            raise ValueError(f"successes have the shape {success_R.shape}: expected one number a rollout.")
+    def success(self, scores: Sequence[float | None] | np.ndarray) -> np.ndarray:
+        """(R,) success of each rollout in [0, 1], by the threshold if there is one; NaN is no attempt.
+
+        Args:
+            scores: (R,) what the verifier said; None or NaN is no attempt.
+
+        Raises:
+            ValueError: Without a threshold, a score outside [0, 1].
+
+        Example:
+            >>> BudgetAllocator(success_threshold=0.5).success([0.9, 0.2, None]).tolist()
+            [1.0, 0.0, nan]
+        """
+        score_R = np.array([math.nan if value is None else value for value in scores], dtype=float)
+        if score_R.ndim != 1:
+            raise ValueError(f"successes have the shape {score_R.shape}: expected one number a rollout.")
         if self.success_threshold is not None:
-            return np.where(np.isnan(success_R), np.nan, success_R >= self.success_threshold)
-        outside = (success_R < 0.0) | (success_R > 1.0)
+            return np.where(np.isnan(score_R), np.nan, score_R >= self.success_threshold)
+        outside = (score_R < 0.0) | (score_R > 1.0)
         if outside.any():
             raise ValueError(
-                f"success {float(success_R[outside][0])!r} lies outside [0, 1]: expected 0/1 or a graded success. "
+                f"success {float(score_R[outside][0])!r} lies outside [0, 1]: expected 0/1 or a graded success. "
                 "For rewards on another scale set success_threshold."
             )
-        return success_R
+        return score_R
 
     def metrics(self) -> dict[str, float]:
         """Finite numbers for the run's log: the last allocation, and the outcomes of the last `observe`."""
@@ -194,29 +189,18 @@ class BudgetAllocator:
             for name, value in {**self._allocation_metrics, **self._outcome_metrics}.items()
         }
 
-    def _measure_allocation(
-        self, ids: list[PromptId], budgets: np.ndarray, pass_rates: np.ndarray
-    ) -> dict[str, float]:
-        measured = self.strategy.metrics()
-        if not ids:
-            return measured
-        low, high = self.bounds
-        known = ~np.isnan(pass_rates)
-        p, n = pass_rates[known], np.maximum(budgets[known], 1)  # no group at all is as dead as one of 1
-        return {
-            **measured,
-            "budget_min": float(budgets.min()),
-            "budget_mean": float(budgets.mean()),
-            "budget_max": float(budgets.max()),
-            "share_at_min": float((budgets <= low).mean()),
-            "share_at_max": float((budgets >= high).mean()),
-            "effective_prompts": float(budgets.sum() ** 2 / max((budgets**2).sum(), 1)),
-            "unseen_prompts": float((~self.strategy.seen(ids)).sum()),
-            "expected_dead_groups": float(np.mean(p**n + (1.0 - p) ** n)) if known.any() else 0.0,
-        }
+    def state_dict(self, *, arrays: bool = False) -> dict[str, Any]:
+        """Everything needed to go on as if nothing had happened; JSON-able.
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on as if nothing had happened; JSON-able."""
+        Args:
+            arrays: Leave what is kept of each prompt in NumPy arrays, for writers of binary files. They are
+                views, valid until the next `observe`.
+        """
+        prompts = self.strategy.prompts
+        return {**self._progress(), "prompts": prompts.arrays() if arrays else prompts.state_dict()}
+
+    def _progress(self) -> dict[str, Any]:
+        """The state but for the prompts: small, whatever the data set."""
         return {
             "version": STATE_VERSION,
             "strategy": self.strategy.name,
@@ -233,7 +217,7 @@ class BudgetAllocator:
         """Restore what `state_dict` returned; the allocator then continues bit for bit.
 
         Changed options and bounds are used from now on, with a warning; another strategy is refused. When
-        this raises, the allocator is as it was.
+        this raises, the allocator is as it was. Arrays in the state become the allocator's own.
 
         Raises:
             StateError: A damaged state, one of a newer version, or one of another strategy.
@@ -241,8 +225,8 @@ class BudgetAllocator:
         before = self.strategy.state_dict()
         try:
             self._check_state(state)
-            self.strategy.load_state_dict(state["strategy_state"])
-            loaded = (int(state["step"]), dict(state["allocation_metrics"]), dict(state["outcome_metrics"]))
+            prompts = self.strategy.prompts.restored(state["prompts"])
+            self._restore(state)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             self.strategy.load_state_dict(before)
             if isinstance(error, StateError):
@@ -250,7 +234,15 @@ class BudgetAllocator:
             raise StateError(
                 f"The saved allocator state is damaged ({type(error).__name__}: {error}). Use another checkpoint."
             ) from error
-        self._step, self._allocation_metrics, self._outcome_metrics = loaded
+        self.strategy.prompts = prompts
+
+    def _restore(self, progress: dict[str, Any]) -> None:
+        self.strategy.load_state_dict(progress["strategy_state"])
+        self._step, self._allocation_metrics, self._outcome_metrics = (
+            int(progress["step"]),
+            dict(progress["allocation_metrics"]),
+            dict(progress["outcome_metrics"]),
+        )
 
     def _check_state(self, state: dict[str, Any]) -> None:
         if not isinstance(state, dict) or "version" not in state:
@@ -295,21 +287,3 @@ def _check_bounds(bounds: tuple[int, int]) -> tuple[int, int]:
     if not 1 <= low <= high:
         raise OptionError(f"bounds={bounds!r}: expected 1 ≤ fewest ≤ most rollouts of a prompt.")
     return low, high
-
-
-def _measure_outcomes(
-    success_R: np.ndarray, group_R: np.ndarray, attempts_P: np.ndarray, successes_P: np.ndarray
-) -> dict[str, float]:
-    """Dead groups and success, on raw success: a group is dead when its rollouts all scored alike."""
-    tried = attempts_P > 0
-    mean_P = np.divide(successes_P, attempts_P, out=np.zeros_like(successes_P), where=tried)
-    spread_P = np.zeros(len(attempts_P))
-    np.maximum.at(spread_P, group_R, np.abs(success_R - mean_P[group_R]))
-    dead = tried & (spread_P < 1e-6)
-    return {
-        "success_per_prompt": float(mean_P[tried].mean()),
-        "success_per_rollout": float(success_R.mean()),
-        "dead_groups": float(dead.sum() / tried.sum()),
-        "dead_groups_all_right": float((dead & (mean_P > 0.5)).sum() / tried.sum()),
-        "dead_groups_all_wrong": float((dead & (mean_P <= 0.5)).sum() / tried.sum()),
-    }

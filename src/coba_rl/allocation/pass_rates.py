@@ -38,46 +38,36 @@ class Visits:
 
 
 class PassRateEstimator(ABC):
-    """Turns visits into pass rates. `estimate` before a step, `update` after it."""
+    """Turns visits into pass rates. `estimate` before a step, `update` after it.
+
+    Args:
+        columns: What is kept of each prompt: name → value before its first visit.
+    """
+
+    def __init__(self, columns: dict[str, float]) -> None:
+        self.table = PromptTable(columns)
 
     @abstractmethod
     def estimate(self, prompt_ids: Sequence[PromptId]) -> np.ndarray:
         """(P,) pass rates in [0, 1] as of now; NaN where there is nothing to go by."""
 
     @abstractmethod
-    def seen(self, prompt_ids: Sequence[PromptId]) -> np.ndarray:
-        """(P,) bool: whether the prompt has ever been visited."""
-
-    @abstractmethod
     def update(self, visits: Visits) -> None:
         """Take in one step's visits."""
 
-    @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
-        """JSON-able, complete state."""
+    def seen(self, prompt_ids: Sequence[PromptId]) -> np.ndarray:
+        """(P,) bool: whether the prompt has ever been visited."""
+        return self.table.rows(prompt_ids) >= 0
 
-    @abstractmethod
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def state_dict(self) -> dict[str, Any]:
+        """JSON-able state of everything but the table."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027  (nothing by default)
         """Restore what `state_dict` returned."""
 
 
-class TableEstimator(PassRateEstimator):
-    """An estimator whose whole per-prompt state is one table."""
-
-    def __init__(self, columns: dict[str, float]) -> None:
-        self._table = PromptTable(columns)
-
-    def seen(self, prompt_ids: Sequence[PromptId]) -> np.ndarray:
-        return self._table.rows(prompt_ids) >= 0
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"table": self._table.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._table.load_state_dict(state["table"])
-
-
-class WindowEstimator(TableEstimator):
+class WindowEstimator(PassRateEstimator):
     """Successes over attempts of the last k visits, as in the paper; NaN for a prompt never visited.
 
     Args:
@@ -99,25 +89,25 @@ class WindowEstimator(TableEstimator):
         super().__init__({**slots, "num_visits": 0.0})
 
     def estimate(self, prompt_ids: Sequence[PromptId]) -> np.ndarray:
-        rows = self._table.rows(prompt_ids)
+        rows = self.table.rows(prompt_ids)
         seen = rows >= 0
         successes, attempts = np.zeros(len(rows)), np.zeros(len(rows))
         for slot in range(self._visits):
-            successes[seen] += self._table[f"successes_{slot}"][rows[seen]]
-            attempts[seen] += self._table[f"attempts_{slot}"][rows[seen]]
+            successes[seen] += self.table[f"successes_{slot}"][rows[seen]]
+            attempts[seen] += self.table[f"attempts_{slot}"][rows[seen]]
         return np.divide(successes, attempts, out=np.full(len(rows), np.nan), where=attempts > 0)
 
     def update(self, visits: Visits) -> None:
-        rows = self._table.rows(visits.prompt_ids, create=True)
-        turn = self._table["num_visits"][rows] % self._visits
+        rows = self.table.rows(visits.prompt_ids, create=True)
+        turn = self.table["num_visits"][rows] % self._visits
         for slot in range(self._visits):
             now = turn == slot
-            self._table[f"successes_{slot}"][rows[now]] = visits.successes_P[now]
-            self._table[f"attempts_{slot}"][rows[now]] = visits.attempts_P[now]
-        self._table["num_visits"][rows] += 1.0
+            self.table[f"successes_{slot}"][rows[now]] = visits.successes_P[now]
+            self.table[f"attempts_{slot}"][rows[now]] = visits.attempts_P[now]
+        self.table["num_visits"][rows] += 1.0
 
 
-class PosteriorEstimator(TableEstimator):
+class PosteriorEstimator(PassRateEstimator):
     """Mean of a Beta posterior whose past counts fade at every visit.
 
     p = (s + a·w)/(n + (a + b)·w) with s ← decay·s + successes and n ← decay·n + attempts. The prior weight w
@@ -150,20 +140,20 @@ class PosteriorEstimator(TableEstimator):
         return {}
 
     def _mean(self, rows: np.ndarray) -> np.ndarray:
-        successes, attempts = self._table["successes"][rows], self._table["attempts"][rows]
+        successes, attempts = self.table["successes"][rows], self.table["attempts"][rows]
         weight = np.where((successes == 0.0) & (attempts > 0.0), self.NEVER_SOLVED_WEIGHT, 1.0)
         return (successes + self._a * weight) / (attempts + (self._a + self._b) * weight)
 
     def estimate(self, prompt_ids: Sequence[PromptId]) -> np.ndarray:
-        rows = self._table.rows(prompt_ids)
+        rows = self.table.rows(prompt_ids)
         estimate = np.full(len(rows), self._a / (self._a + self._b))
         estimate[rows >= 0] = self._mean(rows[rows >= 0])
         return estimate
 
     def update(self, visits: Visits) -> None:
-        rows = self._table.rows(visits.prompt_ids, create=True)
-        self._table["successes"][rows] = self._decay * self._table["successes"][rows] + visits.successes_P
-        self._table["attempts"][rows] = self._decay * self._table["attempts"][rows] + visits.attempts_P
+        rows = self.table.rows(visits.prompt_ids, create=True)
+        self.table["successes"][rows] = self._decay * self.table["successes"][rows] + visits.successes_P
+        self.table["attempts"][rows] = self._decay * self.table["attempts"][rows] + visits.attempts_P
 
 
 class DriftEstimator(PosteriorEstimator):
@@ -200,11 +190,11 @@ class DriftEstimator(PosteriorEstimator):
         return float(logit(np.array((1.0 - self._recent.failure_rate) * 0.999 + 0.0005)))
 
     def _moved_mean(self, rows: np.ndarray) -> np.ndarray:
-        shift = self._global_logit() - self._table["global_logit"][rows]
+        shift = self._global_logit() - self.table["global_logit"][rows]
         return sigmoid(logit(self._mean(rows)) + shift)
 
     def estimate(self, prompt_ids: Sequence[PromptId]) -> np.ndarray:
-        rows = self._table.rows(prompt_ids)
+        rows = self.table.rows(prompt_ids)
         unseen = sigmoid(self._global_logit()) if self._recent.started else self._a / (self._a + self._b)
         estimate = np.full(len(rows), unseen)
         estimate[rows >= 0] = self._moved_mean(rows[rows >= 0])
@@ -212,20 +202,19 @@ class DriftEstimator(PosteriorEstimator):
 
     def update(self, visits: Visits) -> None:
         self._recent.update(1.0 - visits.success_rate)
-        rows = self._table.rows(visits.prompt_ids, create=True)
-        attempts = self._table["attempts"][rows]
-        solved = self._table["successes"][rows] > 0.0
+        rows = self.table.rows(visits.prompt_ids, create=True)
+        attempts = self.table["attempts"][rows]
+        solved = self.table["successes"][rows] > 0.0
         old = rows[solved]  # counts of a prompt never solved stay 0: there is no estimate to move
-        self._table["successes"][old] = self._table["attempts"][old] * self._moved_mean(old)
-        self._table["successes"][rows] = self._decay * self._table["successes"][rows] + visits.successes_P
-        self._table["attempts"][rows] = self._decay * attempts + visits.attempts_P
-        self._table["global_logit"][rows] = self._global_logit()
+        self.table["successes"][old] = self.table["attempts"][old] * self._moved_mean(old)
+        self.table["successes"][rows] = self._decay * self.table["successes"][rows] + visits.successes_P
+        self.table["attempts"][rows] = self._decay * attempts + visits.attempts_P
+        self.table["global_logit"][rows] = self._global_logit()
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "recent": self._recent.state_dict()}
+        return {"recent": self._recent.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
         self._recent.load_state_dict(state["recent"])
 
 

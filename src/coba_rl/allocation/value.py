@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -178,7 +179,11 @@ def coba_gains(p_P: np.ndarray, alpha: float, beta: float, tau: float) -> Geomet
 
 @dataclass(frozen=True, eq=False)
 class KnapsackGains(Gains):
-    """ΔV(N) = (p^N(1−p) + (1−p)^N p) · p(1−p)², which falls for N ≥ 1 (Knapsack-RL)."""
+    """ΔV(N) = (p^N(1−p) + (1−p)^N p) · p(1−p)², which falls for N ≥ 1 (Knapsack-RL).
+
+    With r the larger and q the smaller of p and 1 − p it is r^N·q·(1 + (q/r)^(N−1)) times the weight. Every
+    factor falls with N, also after rounding.
+    """
 
     p_P: np.ndarray
 
@@ -186,19 +191,42 @@ class KnapsackGains(Gains):
     def size(self) -> int:
         return len(self.p_P)
 
-    def log_gain(self, budget: np.ndarray) -> np.ndarray:
-        # With r the larger and q the smaller of p and 1 − p: r^N·q·(1 + (q/r)^(N−1)). Every factor falls
-        # with N, also after rounding.
+    @cached_property
+    def _logs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(P,) log of weight·q, of r and of q/r."""
         p = np.asarray(self.p_P, dtype=float)
-        larger, smaller = np.maximum(p, 1.0 - p), np.minimum(p, 1.0 - p)
         with np.errstate(divide="ignore"):
-            log_larger, log_smaller = np.log(larger), np.log(smaller)
+            log_larger, log_smaller = np.log(np.maximum(p, 1.0 - p)), np.log(np.minimum(p, 1.0 - p))
             weight = np.log(p) + 2.0 * np.log1p(-p)
-        ratio = _column(log_smaller - log_larger, budget)
+        return weight + log_smaller, log_larger, log_smaller - log_larger
+
+    def log_gain(self, budget: np.ndarray) -> np.ndarray:
+        scale_P, log_larger_P, ratio_P = self._logs
         with np.errstate(invalid="ignore"):
-            tail = np.log1p(np.exp((budget - 1) * ratio))
+            tail = np.log1p(np.exp((budget - 1) * _column(ratio_P, budget)))
         tail = np.where(np.isnan(tail), 0.0, tail)  # (1 − 1)·(−inf) at p in {0, 1}, where the weight is 0
-        return _column(weight + log_smaller, budget) + budget * _column(log_larger, budget) + tail
+        return _column(scale_P, budget) + budget * _column(log_larger_P, budget) + tail
+
+    def count_above(self, threshold: float, low: int, high: int) -> np.ndarray:
+        # The log gain is a straight line plus a small convex tail. One Newton step from where the line meets the
+        # threshold stops short of the crossing, by so little that the count is hardly ever one less.
+        scale_P, slope_P, ratio_P = self._logs_of_live
+        start_P = np.clip((threshold - scale_P) / slope_P, low, high)
+        tail_P = np.exp((start_P - 1.0) * ratio_P)
+        value_P = scale_P - threshold + start_P * slope_P + np.log1p(tail_P)
+        reach_P = start_P - value_P / (slope_P + ratio_P * tail_P / (1.0 + tail_P))
+        return np.clip(np.floor(reach_P) + 1.0, low, high).astype(np.int64)
+
+    @cached_property
+    def _logs_of_live(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """`_logs`, with a gain of e^(−10⁹) where a rollout is worth nothing."""
+        scale_P, log_larger_P, ratio_P = self._logs
+        live_P = (scale_P > -np.inf) & (log_larger_P < 0.0)
+        return (
+            np.where(live_P, scale_P, -1e9),
+            np.where(live_P, log_larger_P, -1.0),
+            np.where(live_P, ratio_P, 0.0),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,15 +239,18 @@ class VarianceGains(Gains):
     def size(self) -> int:
         return len(self.p_P)
 
-    def log_gain(self, budget: np.ndarray) -> np.ndarray:
+    @cached_property
+    def _log_variance_P(self) -> np.ndarray:
         p = np.asarray(self.p_P, dtype=float)
         with np.errstate(divide="ignore"):
-            log_variance = np.log(p * (1.0 - p))
-        return _column(log_variance, budget) - np.log(budget * (budget + 1.0))
+            return np.log(p * (1.0 - p))
+
+    def log_gain(self, budget: np.ndarray) -> np.ndarray:
+        return _column(self._log_variance_P, budget) - np.log(budget * (budget + 1.0))
 
     def count_above(self, threshold: float, low: int, high: int) -> np.ndarray:
-        p = np.asarray(self.p_P, dtype=float)
+        # B(B + 1) ≤ p(1−p)·e^−threshold, solved for B.
         with np.errstate(over="ignore"):
-            product = p * (1.0 - p) * np.exp(-threshold)
-        reach_P = np.floor(np.sqrt(0.25 + product) - 0.5) + 1.0
+            most_P = np.exp(self._log_variance_P - threshold)
+        reach_P = np.floor(np.sqrt(0.25 + most_P) - 0.5) + 1.0
         return np.minimum(np.maximum(reach_P, low), high).astype(np.int64)

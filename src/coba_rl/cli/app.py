@@ -246,6 +246,41 @@ def warmstart(
 
 
 @app.command
+def bench(
+    *,
+    quick: Annotated[bool, Parameter(negative="")] = False,
+    hosts: Annotated[bool, Parameter(negative="")] = False,
+    output: Path | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Measure how fast budgets are found, and what that costs a training run.
+
+    Everything runs in one process, and what is compared takes turns in short rounds: read the ratios, which hardly
+    depend on the machine and on what else it does, before the times. The spread is that of the ratios over rounds;
+    where it includes 1 the two cannot be told apart.
+
+    Measured are the solvers (the paper's heap as printed, ours, dynamic programming, the fast one) and all strategies
+    on batches of 64 to 1,000,000 prompts; `allocate`, `observe`, saving and loading; and an allocator that knows up
+    to 10 million prompts. It takes a few minutes and 2 GB of memory.
+
+    Parameters
+    ----------
+    quick
+        Small batches and few rounds: half a minute.
+    hosts
+        Measure instead what the TRL host adds to a training step: stock TRL, `uniform` and `coba` take turns step by
+        step. Needs the extra `trl`.
+    output
+        Write the results as a page (.html), or their figure alone (.svg). Needs the extra `report`.
+    json
+        Print JSON instead of tables.
+    """
+    from coba_rl.cli.bench.command import BenchCommand
+
+    return BenchCommand(quick, hosts, output, json).run()
+
+
+@app.command
 def env(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
     """Show what is installed and what can therefore be run; put this into bug reports.
 

@@ -14,7 +14,7 @@ from coba_rl.allocation.ability import AbilityEstimator
 from coba_rl.allocation.capability import Capability
 from coba_rl.allocation.estimators import make_estimator
 from coba_rl.allocation.pass_rates import Visits
-from coba_rl.allocation.prompt_table import PromptId
+from coba_rl.allocation.prompt_table import PromptId, PromptTable
 from coba_rl.allocation.solvers import SOLVERS, check_feasible, check_solver, even_split
 from coba_rl.allocation.value import Gains
 from coba_rl.errors import OptionError
@@ -33,7 +33,8 @@ class Strategy(ABC):
     4. `observe(visits)`: the outcomes move the capability and the pass rates.
     5. `metrics()`: numbers of the last allocation, for the run's log.
 
-    `state_dict` and `load_state_dict` carry everything that these hooks remember. To write a strategy,
+    `state_dict` and `load_state_dict` carry everything that these hooks remember but for the table of prompts,
+    which `BudgetAllocator` saves beside it. To write a strategy,
     subclass this (or `GainStrategy`) as a dataclass, give it a `name` and a `plan`, and test it with
     `coba_rl.testing.StrategyConformance`. Every field is an option: keyword argument and config key.
     """
@@ -120,8 +121,17 @@ class Strategy(ABC):
         """Finite numbers of the last allocation, keys without the `coba/` prefix."""
         return {"failure_rate": self.capability.failure_rate}
 
+    @property
+    def prompts(self) -> PromptTable:
+        """What is kept of each prompt ever seen."""
+        return self._estimator.table
+
+    @prompts.setter
+    def prompts(self, table: PromptTable) -> None:
+        self._estimator.table = table
+
     def state_dict(self) -> dict[str, Any]:
-        """JSON-able, complete state."""
+        """JSON-able state of everything but `prompts`."""
         return {"capability": self.capability.state_dict(), "estimator": self._estimator.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -72,7 +72,7 @@ class CobaRelease(CobaPaper):
         if num_middle:
             share = 0.8 if num_middle > len(p_P) / 2 else 0.6 + 0.4 * num_middle / len(p_P)
             self._tau_used = self.choose_tau(p_P[middle], total / len(p_P))
-            self._spend_on_middle(budgets, p_P, middle, int(surplus * share), high)
+            self._spend_on_middle(budgets, p_P, middle, int(surplus * share), low, high)
         remaining = total - int(budgets.sum())
         for group in (hard, middle, easy):
             remaining = _spend_in_proportion(budgets, p_P, group, remaining, high)
@@ -81,21 +81,20 @@ class CobaRelease(CobaPaper):
         return budgets
 
     def _spend_on_middle(
-        self, budgets: np.ndarray, p_P: np.ndarray, middle: np.ndarray, rollouts: int, high: int
+        self, budgets: np.ndarray, p_P: np.ndarray, middle: np.ndarray, rollouts: int, low: int, high: int
     ) -> None:
         alpha, beta = self.shape()
-        clipped_P = np.clip(p_P, 0.01, 0.99)
-        candidates = np.flatnonzero(middle)
-        table = np.diff(
-            [coba_value(budget, clipped_P, alpha, beta, self._tau_used) for budget in range(high + 1)], axis=0
-        )
-        for _ in range(rollouts):
-            open_ = candidates[budgets[candidates] < high]
-            if not len(open_):
-                return
+        p_C = np.clip(p_P, 0.01, 0.99)[middle]
+        value_CB = coba_value(np.arange(low, high + 1), p_C[:, None], alpha, beta, self._tau_used)
+        # Differences of rounded values need not fall: one that rises is taken right after the one before it.
+        gain = np.minimum.accumulate(np.diff(value_CB, axis=1), axis=1).ravel()
+        rollouts = min(rollouts, len(gain))
+        if rollouts > 0:
+            worst = -np.partition(-gain, rollouts - 1)[rollouts - 1]
+            bought = gain > worst
             # Ties go to the earlier row, as in the release's heap of (−gain, row).
-            best = open_[np.argmax(table[budgets[open_], open_])]
-            budgets[best] += 1
+            bought[np.flatnonzero(gain == worst)[: rollouts - int(bought.sum())]] = True
+            budgets[middle] += bought.reshape(len(p_C), -1).sum(axis=1)
 
     def choose_tau(self, p_P: np.ndarray, mean_budget: float) -> float:
         return variance_tau(p_P) if self.tau is None else self.tau

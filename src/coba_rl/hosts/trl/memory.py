@@ -65,14 +65,14 @@ their pass rates are kept but not used.']
         return int(np.sum(self.allocator.strategy.seen(prompt_ids)))
 
     def save(self, folder: str | os.PathLike[str], sizes: dict[str, Any]) -> None:
-        """Write `coba_state.json`.
+        """Write `coba_state.json` and `coba_prompts.bin`.
 
         Args:
             folder: The checkpoint folder.
             sizes: Settings to compare at `load`.
         """
         state = {
-            "allocator": self.allocator.state_dict(),
+            "allocator": self.allocator.state_dict(arrays=True),
             "num_prompts_seen": self._num_prompts_seen,
             "sizes": sizes,
         }

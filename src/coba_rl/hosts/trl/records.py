@@ -10,16 +10,14 @@ import numpy as np
 from coba_rl.allocation import Allocation
 
 
-def allocation_records(
-    step: int, allocation: Allocation, success_R: np.ndarray, threshold: float | None = None
-) -> list[dict[str, Any]]:
+def allocation_records(step: int, allocation: Allocation, success_R: np.ndarray) -> list[dict[str, Any]]:
     """One record a prompt of the batch, JSON-able.
 
     Args:
         step: The optimizer step that trains on these rollouts first, counted from 1.
         allocation: The budgets.
-        success_R: (R,) success value of each rollout, group after group; NaN is no attempt.
-        threshold: From which value on a rollout is a success; None: the value is graded success.
+        success_R: (R,) success of each rollout, as of `BudgetAllocator.success`, group after group; NaN is no
+            attempt.
 
     Example:
         >>> allocation = Allocation(["a", "b"], np.array([2, 1]), np.array([0.5, np.nan]))
@@ -29,10 +27,9 @@ def allocation_records(
         {'step': 3, 'prompt_id': 'b', 'pass_rate': None, 'budget': 1, 'successes': 0.0, 'attempts': 0}
     """
     judged_R = ~np.isnan(success_R)
-    value_R = success_R if threshold is None else (success_R >= threshold).astype(float)
     group_R, num_prompts = allocation.repeat_index, len(allocation.budgets)
     attempts_P = np.bincount(group_R[judged_R], minlength=num_prompts)
-    successes_P = np.bincount(group_R[judged_R], value_R[judged_R], minlength=num_prompts)
+    successes_P = np.bincount(group_R[judged_R], success_R[judged_R], minlength=num_prompts)
     return [
         {
             "step": step,

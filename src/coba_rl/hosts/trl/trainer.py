@@ -242,8 +242,8 @@ class CobaGRPOTrainer(GRPOTrainer):
         for name, value in self.allocator.metrics().items():
             self._metrics["train"][name].append(value)
         if self.allocation_log is not None and self.accelerator.is_main_process:
-            step, threshold = self.state.global_step + 1, self.allocator.success_threshold
-            self.allocation_log(allocation_records(step, allocation, success_R, threshold))
+            step, success_R = self.state.global_step + 1, self.allocator.success(success_R)
+            self.allocation_log(allocation_records(step, allocation, success_R))
 
     # --- Length of the training, checkpoints ---
 

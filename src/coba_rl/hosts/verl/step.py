@@ -62,11 +62,9 @@ class StepAllocation:
             prompt_ids: (P,) stable over the run.
         """
         is_refill = bool(self._groups)
-        before = self.allocator.state_dict() if is_refill else None
-        allocation = self.allocator.allocate(prompt_ids, total=len(prompt_ids) * self.mean_budget)
-        if before is not None:
-            self.allocator.load_state_dict(before)
-            self._num_refills += len(uids)
+        allocate = self.allocator.preview if is_refill else self.allocator.allocate
+        allocation = allocate(prompt_ids, total=len(prompt_ids) * self.mean_budget)
+        self._num_refills += len(uids) if is_refill else 0
         rows = zip(uids, prompt_ids, allocation.pass_rates.tolist(), allocation.budgets.tolist(), strict=True)
         for uid, prompt_id, pass_rate, budget in rows:
             self._groups[uid] = _Group(prompt_id, pass_rate, budget)
@@ -110,15 +108,14 @@ class StepAllocation:
         return records, metrics
 
     def _record(self, step: int, group: _Group) -> dict[str, Any]:
-        threshold = self.allocator.success_threshold
-        judged = [group.success_by_session[s] for s in sorted(group.success_by_session)]
-        judged = [value for value in judged if not math.isnan(value)]
+        scores = [group.success_by_session[session] for session in sorted(group.success_by_session)]
+        judged = [value for value in self.allocator.success(scores).tolist() if not math.isnan(value)]
         return {
             "step": step,
             "prompt_id": group.prompt_id,
             "pass_rate": None if math.isnan(group.pass_rate) else group.pass_rate,
             "budget": group.budget,
-            "successes": sum((v if threshold is None else float(v >= threshold) for v in judged), 0.0),
+            "successes": sum(judged, 0.0),
             "attempts": len(judged),
         }
 

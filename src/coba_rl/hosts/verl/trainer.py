@@ -157,10 +157,8 @@ class CobaTrainerSync(PPOTrainerSync):
     def _save_checkpoint(self) -> None:
         # First, because verl ends by marking the checkpoint as the latest.
         folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
-        write_state(
-            folder,
-            {"allocator": self.coba_step.allocator.state_dict(), "prompt_ids": self.prompt_ids.scheme},
-        )
+        allocator = self.coba_step.allocator.state_dict(arrays=True)
+        write_state(folder, {"allocator": allocator, "prompt_ids": self.prompt_ids.scheme})
         super()._save_checkpoint()
 
     def _load_checkpoint(self) -> None:

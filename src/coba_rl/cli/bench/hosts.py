@@ -1,0 +1,171 @@
+"""What the TRL host costs: trainers that take turns, step by step, in one process. Imports torch and trl."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
+from transformers.utils import logging as transformers_logging
+from trl import GRPOConfig, GRPOTrainer
+
+from coba_rl.cli.bench.race import Part, row_of
+from coba_rl.hosts.trl import CobaGRPOConfig, CobaGRPOTrainer
+from coba_rl.tasks.policy import policy_path
+from coba_rl.tasks.prefix_scan import PrefixScan
+
+_WARM_UP = 2  # steps of each trainer that are not counted
+
+
+class _Turns:
+    """Who of several threads may run."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._waiting, self._changed = list(names), threading.Condition()
+        self.error: BaseException | None = None
+
+    def wait(self, name: str) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self.error is not None or self._waiting[0] == name)
+        if self.error is not None:
+            raise RuntimeError("another trainer failed")
+
+    def pass_on(self, leave: bool = False) -> None:
+        with self._changed:
+            name = self._waiting.pop(0)
+            if not leave:
+                self._waiting.append(name)
+            self._changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        with self._changed:
+            self.error = self.error or error
+            self._changed.notify_all()
+
+
+class _Clock(TrainerCallback):
+    """Times a trainer from the start of a step to the start of the next, and lets the others in between."""
+
+    def __init__(self, name: str, turns: _Turns, advance: Callable[[], None]) -> None:
+        self._name, self._turns, self._advance = name, turns, advance
+        self._start: float | None = None
+        self.seconds: list[float] = []
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        if self._start is not None:
+            self._stop()
+            self._turns.pass_on()
+            self._turns.wait(self._name)
+        self._start = time.process_time()
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        assert self._start is not None
+        self.seconds.append(time.process_time() - self._start)
+        self._advance()
+
+
+CONTENDERS: dict[str, str | None] = {
+    "TRL": None,
+    "TRL again": None,
+    "uniform": "uniform",
+    "coba": "coba",
+}
+"""Name → strategy; None: stock TRL. TRL against itself shows what the measurement can tell apart."""
+
+
+def measure_hosts(num_steps: int, num_prompts: int, advance: Callable[[], None]) -> Part:
+    """Stock TRL, `uniform` and `coba` at equal rollouts, the policy held where it starts.
+
+    Args:
+        num_steps: Steps of each trainer that count.
+        num_prompts: Prompts of a step, with 16 rollouts on average.
+        advance: Called after each step of a trainer.
+    """
+    transformers_logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    turns = _Turns(list(CONTENDERS))
+    clocks = {name: _Clock(name, turns, advance) for name in CONTENDERS}
+    with tempfile.TemporaryDirectory() as folder:
+        trainers = {
+            name: _make_trainer(
+                strategy, Path(folder) / name, _WARM_UP + num_steps, num_prompts, clocks[name]
+            )
+            for name, strategy in CONTENDERS.items()
+        }
+        threads = [
+            threading.Thread(target=_train, args=(name, trainer, turns)) for name, trainer in trainers.items()
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    if turns.error is not None:
+        raise turns.error
+    seconds = {name: clock.seconds[_WARM_UP:] for name, clock in clocks.items()}
+    part = Part(
+        "hosts",
+        "Hosts",
+        f"A step of the embedded policy through TRL: {num_prompts} prompts, {16 * num_prompts:,} rollouts, one core. "
+        "Ratio: time to that of stock TRL; `coba to uniform`: to that of `uniform`.",
+    )
+    part.rows = [row_of(name, num_prompts, values, seconds["TRL"]) for name, values in seconds.items()]
+    part.rows.append(row_of("coba to uniform", num_prompts, seconds["coba"], seconds["uniform"]))
+    return part
+
+
+def _train(name: str, trainer: Any, turns: _Turns) -> None:
+    try:
+        turns.wait(name)
+        torch.set_num_threads(1)  # counts for the thread that calls it
+        trainer.train()
+        turns.pass_on(leave=True)
+    except BaseException as error:
+        turns.fail(error)
+
+
+def _make_trainer(
+    strategy: str | None, folder: Path, num_steps: int, num_prompts: int, clock: _Clock
+) -> GRPOTrainer:
+    task = PrefixScan(regime="hard")
+    rows = [{"prompt": p.prompt, "answer": p.answer, "prompt_id": p.prompt_id} for p in task.train_problems()]
+    source = str(policy_path("hard"))
+    settings: dict[str, Any] = {
+        "output_dir": str(folder),
+        "max_steps": num_steps,
+        "num_generations": 16,
+        "per_device_train_batch_size": 16 * num_prompts,
+        "max_completion_length": task.max_completion_length,
+        "learning_rate": 0.0,  # every trainer keeps sampling from the same policy
+        "beta": 0.0,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "bf16": False,
+        "activation_checkpointing": False,
+    }
+
+    def correct(completions: list[str], answer: list[str], **_: Any) -> list[float | None]:
+        return [task.score(text, truth) for text, truth in zip(completions, answer, strict=True)]
+
+    trainer_class: Any = GRPOTrainer if strategy is None else CobaGRPOTrainer
+    trainer = trainer_class(
+        model=AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32),
+        reward_funcs=correct,
+        args=GRPOConfig(**settings) if strategy is None else CobaGRPOConfig(**settings, strategy=strategy),
+        train_dataset=Dataset.from_list(rows),
+        processing_class=AutoTokenizer.from_pretrained(source, padding_side="left"),
+        callbacks=[clock],
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
