@@ -6,8 +6,11 @@ import hashlib
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
+
+from coba_rl.cli import main
 
 SMALL = (
     *("--training.prompts_per_step", "8", "--training.rollouts_per_prompt", "4"),
@@ -22,6 +25,13 @@ def train(folder: Path, *arguments: str | Path, **options: Any) -> subprocess.Co
     return subprocess.run(
         [*command, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False, **options
     )
+
+
+def train_here(folder: Path, *arguments: str | Path) -> int:
+    """The same in this process, which saves the start of another; the exit code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the libraries, while training
+        return main(["train", "--output-dir", str(folder), *map(str, arguments)])
 
 
 def summary(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import contents, summary, train
+from runs import contents, train_here
 
 from coba_rl.allocation import BudgetAllocator
 from coba_rl.cli import main
@@ -38,7 +38,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has seen each of the twelve prompts once, in a folder beside its data."""
     folder = tmp_path_factory.mktemp("trained")
     data = write(folder / "data.jsonl", ROWS)
-    summary(train(folder / "run", "--dataset", data, "--steps", "2", *SETTINGS))
+    assert train_here(folder / "run", "--dataset", data, "--steps", "2", *SETTINGS) == 0
     return folder
 
 

@@ -9,15 +9,13 @@ import resource
 import shutil
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import SMALL, contents, message, summary, train
+from runs import SMALL, contents, message, train, train_here
 
-from coba_rl.cli import main
 from coba_rl.cli.run_folder import RunFolder
 from coba_rl.errors import ConfigError, StateError
 
@@ -28,7 +26,7 @@ pytestmark = [pytest.mark.trl, pytest.mark.timeout(300)]
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of three steps with the checkpoints of the last two."""
     folder = tmp_path_factory.mktemp("finished") / "run"
-    summary(train(folder, "--steps", "3", *SMALL))
+    assert train_here(folder, "--steps", "3", *SMALL) == 0
     return folder
 
 
@@ -42,9 +40,7 @@ def run_folder(finished: Path, tmp_path: Path) -> RunFolder:
 
 
 def resume(folder: RunFolder) -> int:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the libraries, while training
-        return main(["train", "--output-dir", str(folder.path), "--resume"])
+    return train_here(folder.path, "--resume")
 
 
 def last_checkpoint(folder: RunFolder) -> Path:

@@ -72,7 +72,7 @@ def test_rewards_that_one_process_lacks_are_counted_and_teach_nothing(ranks: lis
 
 
 @pytest.mark.parametrize(
-    ("num", "fault", "said"), [(2, "die", "Signal 9 (SIGKILL)"), (3, "raise", "the verifier is gone")]
+    ("num", "fault", "said"), [(3, "die", "Signal 9 (SIGKILL)"), (2, "raise", "the verifier is gone")]
 )
 def test_a_process_that_dies_ends_the_run_with_a_message(
     tiny: Any, tmp_path: Path, num: int, fault: str, said: str

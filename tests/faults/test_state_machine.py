@@ -135,6 +135,6 @@ class Machine(RuleBasedStateMachine):
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
 def test_no_sequence_of_calls_breaks_a_promise(name: str, soak: bool, survived: Any) -> None:
     machine = type("Machine", (Machine,), {"name": name})
-    examples, steps = (400, 50) if soak else (12, 20)
+    examples, steps = (150, 40) if soak else (20, 20)
     run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=steps))
     survived(f"{examples} sequences of up to {steps} calls")
