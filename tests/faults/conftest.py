@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -33,11 +32,11 @@ def survived(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A `trl_tiny.Tiny`."""
     from trl_tiny import Tiny
 
-    yield Tiny(tmp_path_factory.mktemp("tiny"))
+    return Tiny(tmp_path_factory.mktemp("tiny"))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

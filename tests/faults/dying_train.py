@@ -29,7 +29,9 @@ def die_at_file_change(folder: str, number: int) -> None:
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         nonlocal seen
-        writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        writes = (
+            event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        )
         if not (writes or event in CHANGES) or not isinstance(arguments[0], (str, os.PathLike)):
             return
         path = os.fspath(arguments[0])

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import atheris
+import numpy as np
 
 with atheris.instrument_imports(include=["coba_rl", "tomllib", "json", "csv"], enable_loader_override=False):
     import csv  # noqa: F401
@@ -30,23 +31,47 @@ with atheris.instrument_imports(include=["coba_rl", "tomllib", "json", "csv"], e
     from coba_rl.cli.run_folder import RunFolder
     from coba_rl.errors import CobaError
     from coba_rl.files import write_json
-    from coba_rl.hosts.state import read_state, write_state
+    from coba_rl.hosts.trl.memory import AllocatorMemory
     from coba_rl.tasks.math import MathTask
 
 FOLDER = Path(tempfile.mkdtemp())
+SAVED: dict[Path, bytes] = {}
 SHIPPED = Path(__file__).parents[2] / "src" / "coba_rl" / "configs"
 
-TOKENS = ("nan", "inf", "NaN", "Infinity", "null", "true", "None", "-1", "0", "1e999", "9" * 40, "[]", "{}", '""', "[")
+TOKENS = (
+    "nan",
+    "inf",
+    "NaN",
+    "Infinity",
+    "null",
+    "true",
+    "None",
+    "-1",
+    "0",
+    "1e999",
+    "9" * 40,
+    "[]",
+    "{}",
+    '""',
+    "[",
+)
 """Values that readers often forget."""
 
+NESTED = (b"[" * 3000, b'{"a":' * 600, b"a = " + b"[" * 3000)
+"""Deeper than the interpreter's stack."""
 
-def trained() -> BudgetAllocator:
-    allocator = BudgetAllocator("coba", bounds=(2, 16))
+
+def new_memory() -> AllocatorMemory:
+    return AllocatorMemory(BudgetAllocator("coba", bounds=(2, 16)))
+
+
+def save_state() -> list[Path]:
+    """The files of an allocator that has seen three prompts."""
+    memory = new_memory()
     for _ in range(2):
-        allocation = allocator.allocate(["a", "b", 7], 24)
-        ids = [allocation.prompt_ids[i] for i in allocation.repeat_index]
-        allocator.observe(ids, [float(i % 3 == 0) for i in range(24)])
-    return allocator
+        memory.observe(memory.allocator.allocate(["a", "b", 7], 24), np.arange(24) % 2.0)
+    memory.save(FOLDER, {"num_generations": 8})
+    return sorted(FOLDER.glob("coba_*"))
 
 
 def config(raw: bytes) -> None:
@@ -59,12 +84,12 @@ def state(raw: bytes) -> None:
     """The last byte says which file of the state is replaced."""
     if not raw:
         return
-    write_state(FOLDER, {"allocator": trained().state_dict()})
-    files = sorted(FOLDER.glob("coba_state*"))
-    files[raw[-1] % len(files)].write_bytes(raw[:-1])
-    saved = read_state(FOLDER)
-    if saved is not None:
-        BudgetAllocator("coba", bounds=(2, 16)).load_state_dict(saved["allocator"])
+    if not SAVED:
+        SAVED.update({file: file.read_bytes() for file in save_state()})
+    for file, whole in SAVED.items():
+        file.write_bytes(whole)
+    [*SAVED][raw[-1] % len(SAVED)].write_bytes(raw[:-1])
+    new_memory().load(FOLDER, {"num_generations": 8}, ["a", "c"])
 
 
 def data(raw: bytes) -> None:
@@ -119,7 +144,9 @@ def settings() -> bytes:
     lines = ["[allocation]", 'strategy = "coba"', "kappa = 9.0", "tau_per_rollout = 0.1", "prior = [1, 1]"]
     lines += ["success_threshold = 0.5", "window = 3", 'estimator = "drift"', "min_budget = 2", "decay = 0.9"]
     lines += ["[training]", "steps = 3", "learning_rate = 1e-4", "micro_batch_size = 8", "[trl]", "top_k = 3"]
-    return "\n".join([*lines, "[task]", 'name = "math"', 'dataset = "a/b"', "[policy]", 'model = "m"']).encode()
+    return "\n".join(
+        [*lines, "[task]", 'name = "math"', 'dataset = "a/b"', "[policy]", 'model = "m"']
+    ).encode()
 
 
 def seeds(reader: str) -> list[bytes]:
@@ -127,9 +154,7 @@ def seeds(reader: str) -> list[bytes]:
     if reader == "config":
         return [file.read_bytes() for file in SHIPPED.glob("*.toml")] + [settings()]
     if reader == "state":
-        write_state(FOLDER, {"allocator": trained().state_dict()})
-        files = sorted(FOLDER.glob("coba_state*"))
-        return [file.read_bytes() + bytes([i]) for i, file in enumerate(files)]
+        return [file.read_bytes() + bytes([i]) for i, file in enumerate(save_state())]
     if reader == "data":
         rows: list[dict[str, object]] = [{"prompt": "1+1=", "answer": "2"}, {"prompt": "2+2=", "answer": 4}]
         lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
@@ -158,6 +183,10 @@ def main(reader: str, corpus: Path, options: list[str]) -> None:
     for i, seed in enumerate(seeds(reader)):
         read(seed)
         (corpus / f"seed-{i}").write_bytes(seed)
+
+    for i, nested in enumerate(NESTED):
+        for kind in range(5):
+            (corpus / f"nested-{i}-{kind}").write_bytes(nested + bytes([kind]) * (reader != "config"))
 
     def feed(raw: bytes) -> None:
         with contextlib.suppress(CobaError), warnings.catch_warnings():

@@ -24,7 +24,14 @@ pytestmark = [pytest.mark.trl, pytest.mark.timeout(300)]
 ROWS = [{"prompt": f"{a}+{b}=", "answer": str((a + b) % 10)} for a in range(4) for b in range(3)]
 SETTINGS = (
     *("--training.prompts_per_step", "6", "--training.rollouts_per_prompt", "4"),
-    *("--training.max_completion_length", "4", "--training.save_every", "1", "--model", str(policy_path("hard"))),
+    *(
+        "--training.max_completion_length",
+        "4",
+        "--training.save_every",
+        "1",
+        "--model",
+        str(policy_path("hard")),
+    ),
 )
 
 

@@ -50,7 +50,7 @@ def last_checkpoint(folder: RunFolder) -> Path:
 
 
 def state_files(folder: RunFolder) -> list[Path]:
-    return sorted(last_checkpoint(folder).glob("coba_state*"))
+    return sorted(last_checkpoint(folder).glob("coba_*"))
 
 
 # Damaged checkpoints

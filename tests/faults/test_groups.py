@@ -39,9 +39,7 @@ def test_a_mini_batch_that_cuts_through_a_group_keeps_the_groups_advantages(tiny
         budgets = generation["allocation"].budgets
         cut += int(any(end % 4 for end in np.cumsum(budgets)))
         rewards = generation["rewards"].numpy().astype(float)
-        expected = reference_advantages(
-            rewards, np.ones(1), budgets.tolist(), "group", "sum_then_normalize"
-        )
+        expected = reference_advantages(rewards, np.ones(1), budgets.tolist(), "group", "sum_then_normalize")
         np.testing.assert_allclose(generation["advantages"].numpy(), expected, atol=1e-4, rtol=1e-4)
     assert cut > 0
 

@@ -59,7 +59,7 @@ def run_and_die(folder: Path, moment: tuple[str, int, float], arguments: tuple[s
 def state_of(folder: RunFolder) -> dict[str, Any]:
     checkpoint = folder.last_checkpoint()
     assert checkpoint is not None
-    return {path.name: path.read_bytes() for path in checkpoint.glob("coba_state*")}
+    return {path.name: path.read_bytes() for path in checkpoint.glob("coba_*")}
 
 
 def test_a_run_killed_again_and_again_ends_as_if_it_had_not_been(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -156,7 +156,7 @@ class RunFolder:
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def _writing(path: Path) -> Generator[None]:
     """Name what could not be written."""
     try:
         yield
