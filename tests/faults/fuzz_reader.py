@@ -184,7 +184,7 @@ def main(reader: str, corpus: Path, options: list[str]) -> None:
         read(seed)
         (corpus / f"seed-{i}").write_bytes(seed)
 
-    for i, nested in enumerate(NESTED):
+    for i, nested in enumerate(NESTED if reader != "state" else ()):
         for kind in range(5):
             (corpus / f"nested-{i}-{kind}").write_bytes(nested + bytes([kind]) * (reader != "config"))
 

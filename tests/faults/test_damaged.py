@@ -17,7 +17,9 @@ import pytest
 from runs import SMALL, contents, message, train, train_here
 
 from coba_rl.cli.run_folder import RunFolder
-from coba_rl.errors import ConfigError, StateError
+from coba_rl.errors import CobaError, ConfigError, StateError
+from coba_rl.hosts.state import read_state
+from coba_rl.report import write_run_report
 
 pytestmark = [pytest.mark.trl, pytest.mark.timeout(300)]
 
@@ -135,6 +137,28 @@ def test_a_damaged_record_is_named_and_nothing_is_changed(
     assert line.startswith("coba-rl: ")
     assert name in line
     assert contents(run_folder.path / "checkpoints") == before
+
+
+@pytest.mark.xfail(strict=True, reason="report/records.py expects objects with numbers in every line")
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("metrics.jsonl", '{"step": null}'),
+        ("metrics.jsonl", '{"step": 1, "coba/alpha": "x"}'),
+        ("allocations.jsonl", "[1]"),
+    ],
+)
+def test_a_damaged_record_is_named_by_the_report(run_folder: RunFolder, name: str, damage: str) -> None:
+    (run_folder.path / name).write_text(damage + "\n")
+    with pytest.raises(CobaError, match=name):
+        write_run_report(run_folder.path)
+
+
+@pytest.mark.xfail(strict=True, reason="hosts/state.py expects no nesting deeper than the stack")
+def test_a_state_of_brackets_is_damaged(run_folder: RunFolder) -> None:
+    (last_checkpoint(run_folder) / "coba_state.json").write_text("[" * 3000)
+    with pytest.raises(StateError, match="coba_state.json"):
+        read_state(last_checkpoint(run_folder))
 
 
 # States of another version

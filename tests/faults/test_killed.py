@@ -75,6 +75,7 @@ def test_a_run_killed_again_and_again_ends_as_if_it_had_not_been(
     whole, killed = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "killed")
     assert killed.allocations_file.read_bytes() == whole.allocations_file.read_bytes()
     assert {r["budget"] for r in read_jsonl(whole.allocations_file)} > {3}  # histories mattered
+    assert {path.name for path in killed.path.iterdir()} == {path.name for path in whole.path.iterdir()}
     weights, again = (load_file(folder.policy / "model.safetensors") for folder in (whole, killed))
     assert all((weights[name] == again[name]).all() for name in weights)
     assert state_of(killed) == state_of(whole)

@@ -69,6 +69,9 @@ class RunFolder:
             for checkpoint in self._checkpoints():
                 if not (checkpoint / _COMPLETE).exists():
                     shutil.rmtree(checkpoint)
+            for half_written in self.path.glob(".*.*.*"):  # as `write_atomic` names them
+                if half_written.suffix[1:].isdecimal():
+                    half_written.unlink()
             for file, records in zip(files, kept, strict=True):
                 write_atomic(file, "".join(json.dumps(record) + "\n" for record in records))
             self.summary_file.unlink(missing_ok=True)
