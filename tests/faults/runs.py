@@ -23,7 +23,7 @@ def train(folder: Path, *arguments: str | Path, **options: Any) -> subprocess.Co
     """`coba-rl train` in a process of its own."""
     command = [sys.executable, "-m", "coba_rl.cli", "train", "--output-dir", str(folder), "--json"]
     return subprocess.run(
-        [*command, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False, **options
+        [*command, *map(str, arguments)], capture_output=True, text=True, timeout=3000, check=False, **options
     )
 
 

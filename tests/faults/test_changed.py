@@ -19,7 +19,7 @@ from coba_rl.hosts.trl.memory import AllocatorMemory
 from coba_rl.tasks.math import MathTask
 from coba_rl.tasks.policy import policy_path
 
-pytestmark = [pytest.mark.trl, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.trl, pytest.mark.timeout(3600)]
 
 ROWS = [{"prompt": f"{a}+{b}=", "answer": str((a + b) % 10)} for a in range(4) for b in range(3)]
 SETTINGS = (

@@ -21,7 +21,7 @@ from coba_rl.errors import CobaError, ConfigError, StateError
 from coba_rl.hosts.state import read_state
 from coba_rl.report import write_run_report
 
-pytestmark = [pytest.mark.trl, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.trl, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +256,7 @@ def test_a_read_only_folder_is_named_and_a_run_in_it_stays(run_folder: RunFolder
     try:
         done = subprocess.run(
             [sys.executable, "-c", script],
-            preexec_fn=obey_permissions, capture_output=True, text=True, timeout=120, check=True,
+            preexec_fn=obey_permissions, capture_output=True, text=True, timeout=3000, check=True,
         )  # fmt: skip
     finally:
         for folder in folders:

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from coba_rl.cli.run_folder import RunFolder
 from coba_rl.files import read_jsonl
 
-pytestmark = [pytest.mark.trl, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.trl, pytest.mark.timeout(7200)]
 
 SCRIPT = Path(__file__).parent / "dying_train.py"
 SETTINGS = (
@@ -48,7 +48,7 @@ def run_and_die(folder: Path, moment: tuple[str, int, float], arguments: tuple[s
     begun = RunFolder(folder).config_file.exists()
     command = [sys.executable, str(SCRIPT), str(folder), *map(str, moment)]
     command += ["--resume"] if begun else arguments
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3000, check=False)
     assert done.returncode == -signal.SIGKILL, f"{moment} came too late:\n{done.stderr[-4000:]}"
     if not RunFolder(folder).config_file.exists():
         return "before the run began"
