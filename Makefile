@@ -5,7 +5,7 @@ BIN_VERL := .venv-verl/bin
 export TOKENIZERS_PARALLELISM := false
 
 
-.PHONY: help train test chromium env lint train-verl test-verl env-verl clean
+.PHONY: help train test soak chromium env lint train-verl test-verl env-verl clean
 
 help:            ## what can be made
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -16,6 +16,9 @@ train: env       ## train the embedded policy with CoBA budgets through TRL, in 
 test: env lint chromium   ## everything CI checks
 	$(BIN)/pytest tests src --ignore tests/verl --ignore src/coba_rl/hosts/verl
 	$(MAKE) test-verl
+
+soak: env        ## the long versions of the kill, fuzz and state-machine tests, and what they survived
+	COBA_SOAK=1 $(BIN)/pytest tests/faults/test_killed.py tests/faults/test_readers.py tests/faults/test_state_machine.py
 
 lint: env        ## style, types, architecture, spelling, dependencies
 	$(BIN)/ruff check .

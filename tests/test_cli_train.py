@@ -1,17 +1,13 @@
-"""`coba-rl train` end to end: killed and resumed, every strategy by one flag, the run folder, own data."""
+"""`coba-rl train` end to end: every strategy by one flag, the run folder, own data."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from safetensors.numpy import load_file
 
 from coba_rl.cli.run_folder import RunFolder
 from coba_rl.files import read_jsonl
@@ -42,39 +38,6 @@ def train(folder: Path, *arguments: str) -> dict:
     done = run("train", "--output-dir", folder, "--json", *arguments)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
-
-
-def kill_after_checkpoint(folder: Path, step: int, *arguments: str) -> None:
-    process = subprocess.Popen(
-        command("train", "--output-dir", folder, *arguments),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    deadline = time.monotonic() + 240
-    try:
-        while RunFolder(folder).last_step() < step:
-            assert process.poll() is None, "the run ended before it could be killed"
-            assert time.monotonic() < deadline, f"no checkpoint of step {step}"
-            time.sleep(0.01)
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def test_a_killed_run_continues_as_if_it_had_not_been(tmp_path: Path) -> None:
-    arguments = ["--steps", "12", "--seed", "1"]
-    summary = train(tmp_path / "whole", *arguments)
-    kill_after_checkpoint(tmp_path / "killed", 6, *arguments)
-    assert not (tmp_path / "killed" / "summary.json").exists()
-    resumed = train(tmp_path / "killed", "--resume")
-
-    whole, killed = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "killed")
-    assert whole.allocations_file.read_bytes() == killed.allocations_file.read_bytes()
-    weights, again = (load_file(folder.policy / "model.safetensors") for folder in (whole, killed))
-    assert all((weights[name] == again[name]).all() for name in weights)
-    assert resumed["heldout"] == summary["heldout"]
-    assert [r["step"] for r in read_jsonl(killed.metrics_file)] == list(range(1, 13))
 
 
 def test_the_run_folder_tells_the_whole_run(tmp_path: Path) -> None:
@@ -123,27 +86,3 @@ def test_two_updates_on_each_batch_of_rollouts(tmp_path: Path) -> None:
     summary = train(tmp_path / "run", "--steps", "3", *SMALL, *arguments)
     assert summary["rollouts"] == 3 * 8 * 4
     assert sorted({r["step"] for r in read_jsonl(tmp_path / "run" / "allocations.jsonl")}) == [1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("damage", "expected"),
-    [('{"version": 1, "allo', "is damaged"), ('{"version": 99, "allocator": {}}', "version 99")],
-)
-def test_a_state_that_cannot_be_read_is_named_and_nothing_is_lost(
-    tmp_path: Path, damage: str, expected: str
-) -> None:
-    folder = tmp_path / "run"
-    train(folder, "--steps", "2", *SMALL)
-    allocations = (folder / "allocations.jsonl").read_bytes()
-    state = folder / "checkpoints" / "checkpoint-2" / "coba_state.json"
-    whole = state.read_text()
-    state.write_text(damage)
-    refused = run("train", "--output-dir", folder, "--resume", "--steps", "3")
-    assert refused.returncode == 2
-    line = refused.stderr.strip().splitlines()[-1]
-    assert line.startswith("coba-rl: ")
-    assert expected in line
-    assert "coba_state.json" in line
-    assert (folder / "allocations.jsonl").read_bytes() == allocations
-    state.write_text(whole)
-    assert train(folder, "--resume", "--steps", "3")["steps"] == 3

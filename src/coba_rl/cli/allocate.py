@@ -92,8 +92,8 @@ def allocate_rows(
         raise DatasetError(f"{str(source)!r} has no rows: expected one a prompt.")
     columns = set(rows[0])
     if "prompt_id" not in columns:
-        raise DatasetError(f"{str(source)!r} has the columns {sorted(columns)}: expected a prompt_id.")
-    ids = [_prompt_id(row["prompt_id"]) for row in rows]
+        raise DatasetError(f"{str(source)!r} has the columns {_listed(columns)}: expected a prompt_id.")
+    ids = [_prompt_id(row, f"{str(source)!r}, row {i}") for i, row in enumerate(rows, start=1)]
     if {"successes", "attempts"} <= columns:
         successes, attempts = _numbers(rows, "successes", source), _numbers(rows, "attempts", source)
         if ((successes < 0) | (successes > attempts)).any():
@@ -113,7 +113,7 @@ def allocate_rows(
             allocator.strategy.capability.update(1.0 - float(np.nanmean(p)))
         return allocator.allocate(ids, total, pass_rates=p)
     raise DatasetError(
-        f"{str(source)!r} has the columns {sorted(columns)}: expected pass_rate, or successes and attempts."
+        f"{str(source)!r} has the columns {_listed(columns)}: expected pass_rate, or successes and attempts."
     )
 
 
@@ -128,20 +128,28 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         raise DatasetError(f"{str(path)!r} does not exist.")
     try:
         if path.suffix == ".parquet":
-            import pyarrow.parquet
-
-            return pyarrow.parquet.read_table(path).to_pylist()
+            return _read_parquet(path)
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".csv":
             return list(csv.DictReader(io.StringIO(text), strict=True))
-        rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+        rows = [json.loads(line) for line in text.split("\n") if line.strip()]
     except ImportError as error:
         raise DatasetError(f"{str(path)!r}: reading parquet needs pyarrow ({error}).") from None
-    except (ValueError, OSError, csv.Error) as error:
+    except (ValueError, OSError, RecursionError, csv.Error) as error:
         raise DatasetError(f"{str(path)!r} is not a readable {path.suffix[1:]} file: {error}.") from None
     if not all(isinstance(row, dict) for row in rows):
         raise DatasetError(f"{str(path)!r}: expected a JSON object in every line.")
     return rows
+
+
+def _read_parquet(path: Path) -> list[dict[str, Any]]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        return pyarrow.parquet.read_table(path).to_pylist()
+    except pyarrow.ArrowException as error:
+        raise ValueError(str(error)) from None
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -168,7 +176,14 @@ def _check_format(path: Path) -> None:
         raise DatasetError(f"{str(path)!r}: expected a file that ends in {', '.join(_FORMATS)}.")
 
 
-def _prompt_id(value: Any) -> Any:
+def _listed(columns: set[Any]) -> list[str]:
+    return sorted(map(str, columns))
+
+
+def _prompt_id(row: dict[str, Any], where: str) -> str | int:
+    value = row.get("prompt_id")
+    if value is None or value == "":
+        raise DatasetError(f"{where} has no prompt_id: expected text or a whole number.")
     return value if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
@@ -183,7 +198,7 @@ def _numbers(
             continue
         try:
             number = float(value) if isinstance(value, (int, float, str)) else math.nan
-        except ValueError:
+        except (ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number):
             raise DatasetError(f"{str(source)!r}, row {i}: {column} is {value!r}, expected a number.")

@@ -172,7 +172,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"Config file {str(path)!r} cannot be read: {error}.") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"Config file {str(path)!r} is not valid TOML: {error}.") from None
 
 
@@ -192,7 +192,7 @@ def parse_overrides(overrides: dict[str, dict[str, str]]) -> dict[str, dict[str,
 def _parse_value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text
 
 

@@ -63,8 +63,10 @@ class EvaluateCommand:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         try:
-            tokenizer = AutoTokenizer.from_pretrained(self.model, padding_side="left")
-            model = AutoModelForCausalLM.from_pretrained(self.model)
+            tokenizer = AutoTokenizer.from_pretrained(
+                self.model, padding_side="left", trust_remote_code=False
+            )
+            model = AutoModelForCausalLM.from_pretrained(self.model, trust_remote_code=False)
         except (OSError, ValueError) as error:
             raise ConfigError(f"model {self.model!r} cannot be loaded: {error}") from None
         model.to("cuda" if torch.cuda.is_available() else "cpu")

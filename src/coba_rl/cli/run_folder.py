@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import zlib
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,8 @@ from coba_rl.errors import ConfigError, StateError
 from coba_rl.files import append_jsonl, read_jsonl, write_atomic, write_json
 
 _COMPLETE = "COMPLETE"
+_VERSION = 1
+_CHUNK_BYTES = 1 << 20
 
 
 class RunFolder:
@@ -18,7 +23,8 @@ class RunFolder:
     `summary.json`, `report.html`.
 
     Records carry the step they belong to, and a checkpoint counts only once it is marked complete. Resuming
-    therefore drops every record after the last complete checkpoint and goes on from there.
+    therefore drops every record after the last complete checkpoint and goes on from there. The mark lists the
+    checkpoint's files with their checksums, so that a damaged one is found before anything is changed.
 
     Args:
         path: The folder; made by `create`.
@@ -51,60 +57,177 @@ class RunFolder:
 
         Returns:
             The step to go on from; 0 when no checkpoint is complete.
+
+        Raises:
+            StateError: A file of the run is damaged; nothing has been changed.
+            ConfigError: The folder cannot be written.
         """
         step = self.last_step()
-        for checkpoint in self.checkpoints.glob("checkpoint-*"):
-            if not (checkpoint / _COMPLETE).exists():
-                shutil.rmtree(checkpoint)
-        for file in (self.metrics_file, self.allocations_file):
-            kept = [record for record in read_jsonl(file) if record["step"] <= step]
-            write_atomic(file, "".join(json.dumps(record) + "\n" for record in kept))
-        self.summary_file.unlink(missing_ok=True)
+        files = (self.metrics_file, self.allocations_file)
+        kept = [_records_until(file, step) for file in files]
+        with _writing(self.path):
+            for checkpoint in self._checkpoints():
+                if not (checkpoint / _COMPLETE).exists():
+                    shutil.rmtree(checkpoint)
+            for half_written in self.path.glob(".*.*.*"):  # as `write_atomic` names them
+                if half_written.suffix[1:].isdecimal():
+                    half_written.unlink()
+            for file, records in zip(files, kept, strict=True):
+                write_atomic(file, "".join(json.dumps(record) + "\n" for record in records))
+            self.summary_file.unlink(missing_ok=True)
         self._write_config(config_toml)
         return step
 
     def _write_config(self, config_toml: str) -> None:
-        try:
+        with _writing(self.path):
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             write_atomic(self.config_file, config_toml)
-        except OSError as error:
-            raise ConfigError(f"The run folder {str(self.path)!r} cannot be written: {error}.") from None
 
     def log_metrics(self, record: dict[str, Any]) -> None:
         """Append one step's metrics."""
-        append_jsonl(self.metrics_file, [record])
+        with _writing(self.metrics_file):
+            append_jsonl(self.metrics_file, [record])
 
     def log_allocations(self, records: list[dict[str, Any]]) -> None:
         """Append one step's allocations, one record a prompt."""
-        append_jsonl(self.allocations_file, records)
+        with _writing(self.allocations_file):
+            append_jsonl(self.allocations_file, records)
 
     def mark_complete(self, checkpoint: Path, step: int) -> None:
         """Declare a checkpoint whole: everything in it has been written."""
-        write_atomic(checkpoint / _COMPLETE, f"{step}\n")
+        with _writing(checkpoint):
+            files = {name: _size_and_checksum(checkpoint / name) for name in _names(checkpoint)}
+            mark = {"version": _VERSION, "step": step, "files": files}
+            write_json(checkpoint / _COMPLETE, {**mark, "checksum": _checksum_of(mark)})
 
     def last_checkpoint(self) -> Path | None:
         """The newest complete checkpoint."""
-        complete = [path for path in self.checkpoints.glob("checkpoint-*") if (path / _COMPLETE).exists()]
-        return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+        complete = [path for path in self._checkpoints() if (path / _COMPLETE).exists()]
+        return max(complete, key=_number, default=None)
+
+    def _checkpoints(self) -> list[Path]:
+        """Folders named by the trainer, complete or not; a copy under another name is left alone."""
+        return [path for path in self.checkpoints.glob("checkpoint-*") if _number(path) >= 0]
 
     def last_step(self) -> int:
-        """Training step of the newest complete checkpoint; 0 without one."""
+        """Training step of the newest complete checkpoint; 0 without one.
+
+        Raises:
+            StateError: The mark is damaged or of another version.
+        """
+        checkpoint = self.last_checkpoint()
+        return 0 if checkpoint is None else _read_mark(checkpoint)["step"]
+
+    def check_last_checkpoint(self) -> None:
+        """Compare the files of the newest complete checkpoint with its mark.
+
+        Raises:
+            StateError: A file is missing, or is not what was written.
+        """
         checkpoint = self.last_checkpoint()
         if checkpoint is None:
-            return 0
-        text = (checkpoint / _COMPLETE).read_text(encoding="utf-8").strip()
-        if not text.isdecimal():
-            raise StateError(
-                f"{str(checkpoint)!r} is damaged: its marker reads {text!r}. Delete it and resume."
-            )
-        return int(text)
+            return
+        for name, written in _read_mark(checkpoint)["files"].items():
+            file = checkpoint / name
+            if not file.is_file() or _size_and_checksum(file) != written:
+                what = "is damaged: it is not what was written" if file.is_file() else "is missing"
+                raise StateError(f"{str(file)!r} {what}. {_advice(checkpoint)}")
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write `summary.json`; its presence says that the run is finished."""
         write_json(self.summary_file, summary)
 
     def read_summary(self) -> dict[str, Any] | None:
-        """The summary of a finished run."""
-        return (
-            json.loads(self.summary_file.read_text(encoding="utf-8")) if self.summary_file.exists() else None
+        """The summary of a finished run.
+
+        Raises:
+            StateError: The file is damaged.
+        """
+        return _read_object(self.summary_file, "steps")
+
+    def write_heldout(self, before: list[float] | None) -> None:
+        """Keep held-out accuracy of each problem before training, for a resumed run."""
+        write_json(self.evaluation_file, {"before": before})
+
+    def read_heldout(self) -> dict[str, Any] | None:
+        """What `write_heldout` kept, under `before`; None before it did.
+
+        Raises:
+            StateError: The file is damaged.
+        """
+        return _read_object(self.evaluation_file, "before")
+
+
+@contextmanager
+def _writing(path: Path) -> Generator[None]:
+    """Name what could not be written."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"{str(path)!r} cannot be written: {error}. Give it room or rights, or choose another --output-dir. A "
+            "run that has begun goes on from its last complete checkpoint with --resume."
+        ) from None
+
+
+def _number(checkpoint: Path) -> int:
+    """Optimiser step in a checkpoint's name; −1 without one."""
+    digits = checkpoint.name.removeprefix("checkpoint-")
+    return int(digits) if digits.isdecimal() else -1
+
+
+def _names(checkpoint: Path) -> list[str]:
+    files = (path for path in checkpoint.rglob("*") if path.is_file() and path.name != _COMPLETE)
+    return sorted(str(path.relative_to(checkpoint)) for path in files)
+
+
+def _size_and_checksum(file: Path) -> list[int]:
+    checksum = 0
+    with file.open("rb") as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            checksum = zlib.crc32(chunk, checksum)
+    return [file.stat().st_size, checksum]
+
+
+def _read_mark(checkpoint: Path) -> dict[str, Any]:
+    file = checkpoint / _COMPLETE
+    mark = _read_object(file, "version") or {}
+    if mark["version"] != _VERSION:
+        raise StateError(
+            f"{str(file)!r} has version {mark['version']!r}, this coba-rl reads version {_VERSION}. Install the "
+            "coba-rl that wrote it."
         )
+    if mark.pop("checksum", None) != _checksum_of(mark):
+        raise StateError(f"{str(file)!r} is damaged: it is not what was written. {_advice(checkpoint)}")
+    return mark
+
+
+def _checksum_of(mark: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(mark, sort_keys=True).encode())
+
+
+def _advice(checkpoint: Path) -> str:
+    return f"Delete {str(checkpoint)!r} and resume: the run goes on from the checkpoint before it."
+
+
+def _read_object(file: Path, key: str) -> dict[str, Any] | None:
+    """A JSON object that holds a key; None without the file."""
+    if not file.exists():
+        return None
+    try:
+        value = json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"{str(file)!r} is damaged ({error}). Delete it and resume.") from None
+    if not isinstance(value, dict) or key not in value:
+        raise StateError(f"{str(file)!r} is damaged: expected {key!r} in it. Delete it and resume.")
+    return value
+
+
+def _records_until(file: Path, step: int) -> list[dict[str, Any]]:
+    try:
+        return [record for record in read_jsonl(file) if record["step"] <= step]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise StateError(
+            f"{str(file)!r} is damaged ({type(error).__name__}: {error}): expected one JSON object with a step in "
+            "every line. Delete the broken line and resume."
+        ) from None

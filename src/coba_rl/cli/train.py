@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -16,7 +15,7 @@ from coba_rl.cli.summary import print_summary, write_report
 from coba_rl.cli.tables import print_json
 from coba_rl.errors import ConfigError
 from coba_rl.evaluate import mean_estimate, paired_difference
-from coba_rl.files import read_jsonl, write_json
+from coba_rl.files import read_jsonl
 from coba_rl.report.records import Allocations
 from coba_rl.report.series import rollouts_by_bin
 
@@ -98,6 +97,7 @@ def _train(config: RunConfig, folder: RunFolder, resume: bool) -> dict[str, Any]
     done = 0
     if is_main:
         if resume:
+            run.check_resume()
             done = folder.reopen(to_toml(config))
         else:
             folder.create(to_toml(config))
@@ -116,10 +116,11 @@ def _train(config: RunConfig, folder: RunFolder, resume: bool) -> dict[str, Any]
 
 def _measure_once(run: Any, folder: RunFolder) -> list[float] | None:
     """Held-out accuracy per problem before training, kept in the folder for a resumed run."""
-    if folder.evaluation_file.exists():
-        return json.loads(folder.evaluation_file.read_text(encoding="utf-8"))["before"]
+    kept = folder.read_heldout()
+    if kept is not None:
+        return kept["before"]
     before = run.measure_heldout()
-    write_json(folder.evaluation_file, {"before": before})
+    folder.write_heldout(before)
     return before
 
 

@@ -20,6 +20,7 @@ from coba_rl.cli.run_folder import RunFolder
 from coba_rl.cli.tasks import heldout_problems, make_task, policy_source, without
 from coba_rl.errors import ConfigError, DatasetError, suggestion
 from coba_rl.hosts.trl import CobaGRPOConfig, CobaGRPOTrainer
+from coba_rl.hosts.trl.memory import AllocatorMemory
 from coba_rl.sampling import sample_completions, score_completions
 from coba_rl.tasks.base import Problem, Task
 
@@ -39,12 +40,12 @@ class TrlRun:
         self._heldout = heldout_problems(config.task, self._task)
         source = policy_source(config)
         try:
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(source, padding_side="left")
-            self._model = AutoModelForCausalLM.from_pretrained(source, dtype=_dtype())
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(
+                source, padding_side="left", trust_remote_code=False
+            )
+            self._model = _load_model(source)
         except (OSError, ValueError) as error:
             raise ConfigError(f"policy.model={source!r} cannot be loaded: {error}") from None
-        if torch.cuda.is_available():
-            self._model.to("cuda")
 
     def measure_heldout(self) -> list[float] | None:
         """Accuracy of each held-out problem: the mean score of its completions; None without such problems."""
@@ -68,6 +69,20 @@ class TrlRun:
         # A completion that cannot be judged is no success of the policy's.
         return np.nan_to_num(score_completions(self._task, problems, completions)).mean(axis=1).tolist()
 
+    def check_resume(self) -> None:
+        """Refuse a checkpoint that cannot be gone on from, before anything in the folder is changed.
+
+        Raises:
+            StateError: A file of the newest complete checkpoint is damaged, or its allocator state is of another
+                version or strategy.
+        """
+        self._folder.check_last_checkpoint()
+        checkpoint = self._folder.last_checkpoint()
+        if checkpoint is not None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the trainer says what has changed
+                AllocatorMemory(self._config.allocation.make_allocator()).load(checkpoint, {})
+
     def train(self, done: int) -> None:
         """Train to the last step, from the newest complete checkpoint if there is one.
 
@@ -77,9 +92,14 @@ class TrlRun:
         training = self._config.training
         rollouts = training.prompts_per_step * training.rollouts_per_prompt
         checkpoint = self._folder.last_checkpoint()
+        # The trainer would train one more step from a checkpoint of the last one.
+        is_trained = checkpoint is not None and self._folder.last_step() >= training.steps
+        if is_trained:
+            self._model = _load_model(str(checkpoint))
         with TrainingProgress(training.steps, done, rollouts) as progress:
             trainer = self._make_trainer(progress)
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            if not is_trained:
+                trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         trainer.save_model(str(self._folder.policy))
         self._model = trainer.accelerator.unwrap_model(trainer.model).eval()
 
@@ -222,5 +242,8 @@ def _be_quiet() -> None:
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"(transformers|trl|torch|accelerate)\.")
 
 
-def _dtype() -> torch.dtype:
-    return torch.bfloat16 if torch.cuda.is_available() else torch.float32
+def _load_model(source: str) -> Any:
+    on_gpu = torch.cuda.is_available()
+    dtype = torch.bfloat16 if on_gpu else torch.float32
+    model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, trust_remote_code=False)
+    return model.to("cuda" if on_gpu else "cpu")

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import broadcast_object_list, gather_object
+from safetensors import SafetensorError
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
@@ -263,11 +264,20 @@ class CobaGRPOTrainer(GRPOTrainer):
         }
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        # First, because GRPOTrainer ends with trainer_state.json, which completes the folder, and uploads it.
-        if self.args.should_save:
-            folder = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-            self._memory.save(os.path.join(self._get_output_dir(trial=trial), folder), self._sizes())
-        super()._save_checkpoint(model, trial)
+        name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        folder = os.path.join(self._get_output_dir(trial=trial), name)
+        try:
+            # First, because GRPOTrainer ends with trainer_state.json, which completes the folder, and uploads it.
+            if self.args.should_save:
+                self._memory.save(folder, self._sizes())
+            super()._save_checkpoint(model, trial)
+        except (OSError, RuntimeError, SafetensorError) as error:
+            raise CobaError(
+                f"The checkpoint {folder!r} could not be written: {error}. Make room, delete that folder, and resume "
+                "from the checkpoint before it."
+            ) from error
+        # Every process writes a part of the checkpoint; on_save, which follows, may count on all of them.
+        self.accelerator.wait_for_everyone()
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
