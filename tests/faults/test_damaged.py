@@ -139,7 +139,6 @@ def test_a_damaged_record_is_named_and_nothing_is_changed(
     assert contents(run_folder.path / "checkpoints") == before
 
 
-@pytest.mark.xfail(strict=True, reason="report/records.py expects objects with numbers in every line")
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
@@ -154,7 +153,6 @@ def test_a_damaged_record_is_named_by_the_report(run_folder: RunFolder, name: st
         write_run_report(run_folder.path)
 
 
-@pytest.mark.xfail(strict=True, reason="hosts/state.py expects no nesting deeper than the stack")
 def test_a_state_of_brackets_is_damaged(run_folder: RunFolder) -> None:
     (last_checkpoint(run_folder) / "coba_state.json").write_text("[" * 3000)
     with pytest.raises(StateError, match=r"coba_state\.json"):

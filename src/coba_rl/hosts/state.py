@@ -70,7 +70,7 @@ def read_state(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
         return None
     try:
         state = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StateError(
             f"{path} is damaged ({error}). Resume from another checkpoint, or delete the file to go on without the "
             "saved pass rates."
@@ -99,7 +99,7 @@ def _with_arrays(state: dict[str, Any], expected: dict[str, Any], path: Path) ->
                 "bytes": sum(array.nbytes for array in arrays),
                 "crc32": _checksum(arrays),
             }
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, MemoryError, OverflowError) as error:
         raise StateError(
             f"{path} is not as {STATE_FILE} beside it says ({error}). Resume from another checkpoint."
         ) from error

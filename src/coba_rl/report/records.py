@@ -76,8 +76,17 @@ class RunRecords:
     """`summary.json`; None while the run is unfinished."""
 
     def metric(self, name: str) -> np.ndarray:
-        """(S,) values of one metric, NaN where it was not logged."""
-        return _as_floats([record.get(name) for record in self.metrics])
+        """(S,) values of one metric, NaN where it was not logged.
+
+        Raises:
+            ConfigError: A value that is not a number.
+        """
+        try:
+            return _as_floats([record.get(name) for record in self.metrics])
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"{str(self.folder / 'metrics.jsonl')!r} is damaged: {name} is not a number everywhere ({error})."
+            ) from None
 
     @property
     def strategy(self) -> str:
@@ -109,10 +118,10 @@ def read_run(folder: Path) -> RunRecords:
     metrics = _merge_by_step(_read_lines(folder / "metrics.jsonl"))
     try:
         allocations = Allocations.from_records(_read_lines(folder / "allocations.jsonl"))
-    except KeyError as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"{str(folder / 'allocations.jsonl')!r}: a record lacks the key {error}; expected step, "
-            "prompt_id, pass_rate, budget, successes and attempts in each. Write the records with "
+            f"{str(folder / 'allocations.jsonl')!r}: a record lacks a key or has a wrong value ({error}); expected "
+            "step, prompt_id, pass_rate, budget, successes and attempts in each. Write the records with "
             "`coba-rl train`."
         ) from None
     if not metrics and not len(allocations):
@@ -140,8 +149,11 @@ def _read_text(file: Path) -> str | None:
 
 def _read_lines(file: Path) -> list[dict[str, Any]]:
     try:
-        return list(read_jsonl(file))
-    except ValueError as error:
+        records = list(read_jsonl(file))
+        if not all(isinstance(record, dict) for record in records):
+            raise ValueError("a line is not an object")
+        return records
+    except (ValueError, RecursionError) as error:
         raise ConfigError(
             f"{str(file)!r} is damaged: {error}. Expected one JSON object a line; delete the broken line."
         ) from None
@@ -151,8 +163,8 @@ def _merge_by_step(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One record a step, in order: several optimiser steps may log under the same one; the last counts."""
     merged: dict[int, dict[str, Any]] = {}
     for record in records:
-        if "step" not in record:
-            raise ConfigError("metrics.jsonl: a record lacks the key 'step'; expected it in each.")
+        if not isinstance(record.get("step"), int):
+            raise ConfigError("metrics.jsonl: a record lacks the key 'step'; expected a whole number in each.")
         merged.setdefault(int(record["step"]), {}).update(record)
     return [merged[step] for step in sorted(merged)]
 
