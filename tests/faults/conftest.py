@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-collect_ignore_glob = [] if find_spec("trl") else ["*.py"]
+# Programs that the tests start are no modules of tests.
+collect_ignore_glob = (
+    ["dying_train.py", "faulty_ranks.py", "fuzz_reader.py"] if find_spec("trl") else ["*.py"]
+)
 
 TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS / "faults"), str(TESTS / "trl")]  # for the helper modules

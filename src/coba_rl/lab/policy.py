@@ -41,8 +41,12 @@ class LabPolicy:
     """
 
     def __init__(self, path: str | Path, max_new_tokens: int) -> None:
-        self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(path, padding_side="left")
+        self.model = AutoModelForCausalLM.from_pretrained(
+            path, dtype=torch.float32, trust_remote_code=False
+        ).eval()
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(
+            path, padding_side="left", trust_remote_code=False
+        )
         self._max_new_tokens = max_new_tokens
         self._eos, self._pad = self._tokenizer.eos_token_id, self._tokenizer.pad_token_id
 

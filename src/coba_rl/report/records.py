@@ -164,7 +164,9 @@ def _merge_by_step(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     merged: dict[int, dict[str, Any]] = {}
     for record in records:
         if not isinstance(record.get("step"), int):
-            raise ConfigError("metrics.jsonl: a record lacks the key 'step'; expected a whole number in each.")
+            raise ConfigError(
+                "metrics.jsonl: a record lacks the key 'step'; expected a whole number in each."
+            )
         merged.setdefault(int(record["step"]), {}).update(record)
     return [merged[step] for step in sorted(merged)]
 

@@ -160,11 +160,11 @@ def _make_trainer(
 
     trainer_class: Any = GRPOTrainer if strategy is None else CobaGRPOTrainer
     trainer = trainer_class(
-        model=AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32),
+        model=AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, trust_remote_code=False),
         reward_funcs=correct,
         args=GRPOConfig(**settings) if strategy is None else CobaGRPOConfig(**settings, strategy=strategy),
         train_dataset=Dataset.from_list(rows),
-        processing_class=AutoTokenizer.from_pretrained(source, padding_side="left"),
+        processing_class=AutoTokenizer.from_pretrained(source, padding_side="left", trust_remote_code=False),
         callbacks=[clock],
     )
     trainer.remove_callback(PrinterCallback)
