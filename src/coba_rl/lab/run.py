@@ -154,11 +154,13 @@ class LabRun:
         return rows[kept]
 
     def _measure(self, allocation: Allocation, truth_P: np.ndarray) -> dict[str, float]:
-        return {
+        measured = {
             **estimate_errors(allocation, truth_P),
-            **coverage(self._allocator.strategy, allocation, truth_P),
             **mechanism(self._allocator.metrics(), allocation, truth_P),
         }
+        if self._config.options.get("estimator") != ESTIMATE_EXACT:
+            measured |= coverage(self._allocator.strategy, allocation, truth_P)
+        return measured
 
     def _judge(self, problems: Sequence[Problem], rows: np.ndarray, rollouts: UniqueRollouts) -> Scores:
         right = np.array(
