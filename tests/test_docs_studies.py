@@ -31,7 +31,7 @@ def test_every_shipped_study_ran_in_full(name: str) -> None:
 def _finals(path: Path) -> dict[tuple[str, str], list[float]]:
     """(setting, arm) → accuracy at the last step of each seed."""
     last: dict[tuple[str, str, str], tuple[int, float]] = {}
-    for row in csv.DictReader(path.open(encoding="utf-8")):
+    for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
         key = (row["setting"], row["arm"], row["seed"])
         last[key] = max(last.get(key, (-1, 0.0)), (int(row["step"]), float(row["accuracy"])))
     finals = defaultdict(list)
