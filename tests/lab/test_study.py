@@ -31,7 +31,7 @@ seeds = [0, 1]
 show = ["mechanism", "estimates", "transitions"]
 [base]
 steps = 6
-prompts_per_step = 1024
+prompts_per_step = 512
 rollouts_per_prompt = 2
 min_budget = 1
 evaluate_every = 3
@@ -102,7 +102,7 @@ def test_a_study_that_was_stopped_goes_on_and_ends_the_same(tmp_path: Path, caps
 def _check_table(folder: Path, table: str) -> None:
     rows = list(csv.DictReader(table.splitlines()))
     assert len(rows) == 4 * 3
-    assert {int(row["rollouts"]) for row in rows} == {0, 3 * 2048, 6 * 2048}
+    assert {int(row["rollouts"]) for row in rows} == {0, 3 * 1024, 6 * 1024}
     final = [float(row["accuracy"]) for row in rows if row["arm"] == "coba" and row["step"] == "6"]
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     shown = next(arm for arm in summary["arms"] if arm["arm"] == "coba")["final"]["value"]

@@ -16,7 +16,13 @@ from coba_rl.tasks.base import content_id
 
 pytestmark = pytest.mark.trl
 
-UNEVEN: dict[str, Any] = {"strategy": "coba", "min_budget": 1, "max_budget": 12, "data": 8, "max_steps": 6}
+UNEVEN: dict[str, Any] = {
+    "strategy": "coba-paper",
+    "min_budget": 1,
+    "max_budget": 12,
+    "data": 8,
+    "max_steps": 6,
+}
 
 
 def short(completions: list[Any], **_: Any) -> list[float | None]:

@@ -119,10 +119,10 @@ def read_run(folder: Path) -> RunRecords:
     try:
         allocations = Allocations.from_records(_read_lines(folder / "allocations.jsonl"))
     except (KeyError, TypeError, ValueError) as error:
+        wrong = f"lacks the key {error}" if isinstance(error, KeyError) else f"has a wrong value ({error})"
         raise ConfigError(
-            f"{str(folder / 'allocations.jsonl')!r}: a record lacks a key or has a wrong value ({error}); expected "
-            "step, prompt_id, pass_rate, budget, successes and attempts in each. Write the records with "
-            "`coba-rl train`."
+            f"{str(folder / 'allocations.jsonl')!r}: a record {wrong}; expected step, prompt_id, pass_rate, budget, "
+            "successes and attempts in each. Write the records with `coba-rl train`."
         ) from None
     if not metrics and not len(allocations):
         raise ConfigError(
