@@ -44,10 +44,12 @@ def ratio(slow: Callable[[], object], quick: Callable[[], object]) -> float:
 # --- Promises ---
 
 
-def test_fast_is_500_times_as_fast_as_the_printed_heap() -> None:
+def test_fast_is_hundreds_of_times_as_fast_as_the_printed_heap() -> None:
     p_P = pass_rates(512)
     printed = partial(printed_heap, value_in_numpy, p_P, 8192)
-    assert ratio(printed, partial(fast, gains_of(512), 8192, LOW, HIGH)) > 500
+    assert (
+        ratio(printed, partial(fast, gains_of(512), 8192, LOW, HIGH)) > 300
+    )  # 500 to 1,400 measured: docs/speed.md
 
 
 def test_knapsack_costs_at_most_5_times_as_much_as_coba() -> None:
