@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -163,6 +164,8 @@ def draw_scaling(parts: list[Part]) -> str:
                     markersize=4,
                 )
             axes.set(xscale="log", yscale="log", title=part.title, ylabel="CPU seconds", xlabel="prompts")
+            middle = math.sqrt(math.prod(axes.get_ylim()))  # at least a decade, or noise looks like a trend
+            axes.set_ylim(min(axes.get_ylim()[0], middle / 5), max(axes.get_ylim()[1], middle * 5))
             axes.legend(loc="upper left", fontsize=7, ncols=2)
 
     return drawing.draw(
