@@ -162,7 +162,7 @@ def test_an_interrupted_study_says_how_to_go_on(tmp_path: Path) -> None:
     wait_until(store.exists)
     time.sleep(5.0)  # into the runs
     os.killpg(process.pid, signal.SIGINT)
-    _, error = process.communicate(timeout=120)
+    _, error = process.communicate(timeout=300)
     assert process.returncode == 130
     assert "the same command goes on" in error
     assert "Traceback" not in error

@@ -68,8 +68,8 @@ def run_study(study: Study, store: Path, workers: int, on_progress: OnProgress) 
 
 def _run_missing(missing: list[StudyRun], store: Path, workers: int, on_progress: OnProgress) -> None:
     context = multiprocessing.get_context("spawn")
-    queue = context.SimpleQueue()
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(queue,))
+    queue, stop = context.SimpleQueue(), context.Event()
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(queue, stop))
     try:
         waiting: set[Future[None]] = {pool.submit(_work, run, store) for run in missing}
         while waiting:
@@ -84,32 +84,35 @@ def _run_missing(missing: list[StudyRun], store: Path, workers: int, on_progress
             "on, with fewer --workers if memory was short."
         ) from None
     finally:
+        stop.set()  # runs under way end at their next step
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _start_worker(queue: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # between runs there is nothing to stop
+def _start_worker(queue: Any, stop: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to stop
     import torch
     from transformers.utils import logging
 
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"(transformers|torch)\.")
     torch.set_num_threads(1)
     logging.disable_progress_bar()
-    global _queue
-    _queue = queue
+    global _queue, _stop
+    _queue, _stop = queue, stop
 
 
 _queue: Any = None
+_stop: Any = None
 
 
 def _work(run: StudyRun, store: Path) -> None:
     from coba_rl.lab.run import LabRun
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        result = LabRun(run.config, on_step=lambda step, _: _queue.put((run.key, step))).run()
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    def report(step: int, _: Any) -> None:
+        if _stop.is_set():
+            raise CobaError("the study was stopped")
+        _queue.put((run.key, step))
+
+    result = LabRun(run.config, on_step=report).run()
     record = {"version": RECORD_VERSION, "config": run.config.model_dump(), **result.as_dict()}
     write_atomic(store / f"{run.key}.json", json.dumps(record, allow_nan=False))
 
