@@ -21,6 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "trl"))
 
 from trl_tiny import Tiny, prompts, text_of, varied
 
+from coba_rl.cli.trl_run import leave_process_group
+
 RANK = int(os.environ["RANK"])
 FAULTY = int(os.environ["WORLD_SIZE"]) - 1
 OPTIONS: dict[str, Any] = {
@@ -75,3 +77,4 @@ if __name__ == "__main__":
     tiny = Tiny(Path(output), model_folder=Path(model))
     seen = {fault: train(tiny, fault) for fault in faults}
     Path(output, f"rank-{RANK}.json").write_text(json.dumps(seen), encoding="utf-8")
+    leave_process_group()

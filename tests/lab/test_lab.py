@@ -8,7 +8,7 @@ import torch
 
 from coba_rl.errors import OptionError
 from coba_rl.lab.config import LabConfig
-from coba_rl.lab.grpo import Scores, advantages, policy_loss
+from coba_rl.lab.grpo import advantages, policy_loss
 from coba_rl.lab.policy import LabPolicy, UniqueRollouts
 from coba_rl.lab.run import LabRun
 from coba_rl.tasks.policy import build_tokenizer, policy_path
@@ -47,8 +47,8 @@ def test_the_gradient_is_that_of_every_rollout_on_its_own(policy: LabPolicy) -> 
             for i, c in zip(rollouts.prompt_U, rollouts.completions, strict=True)
         ]
     )
-    scores = Scores(np.where(right, rollouts.count_U, 0))
-    merged = _gradient(policy, policy_loss(policy, problems, rollouts, scores))
+    success_U = np.where(right, rollouts.count_U, 0)
+    merged = _gradient(policy, policy_loss(policy, problems, rollouts, success_U))
     plain = _gradient(policy, _loss_by_rollout(policy, problems, rollouts, right))
     assert torch.linalg.vector_norm(merged - plain) < 1e-5 * torch.linalg.vector_norm(plain)
 
@@ -94,7 +94,7 @@ def _gradient(policy: LabPolicy, loss: torch.Tensor | None) -> torch.Tensor:
 
 def test_dead_groups_have_no_advantage() -> None:
     rollouts = UniqueRollouts(np.array([0, 1, 1]), [(1,), (1,), (2,)], np.array([4, 1, 3]))
-    right, wrong = advantages(rollouts, Scores(np.array([4, 1, 0])), num_prompts=2)
+    right, wrong = advantages(rollouts, np.array([4, 1, 0]), num_prompts=2)
     assert right[0] == wrong[0] == 0.0
     assert right[1] == pytest.approx(0.75 / (0.5 + 1e-4))
     assert wrong[1] == pytest.approx(-0.25 / (0.5 + 1e-4))

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
 from coba_rl.hosts.trl import CobaGRPOConfig, CobaGRPOTrainer
 from coba_rl.lab.config import LabConfig
-from coba_rl.lab.grpo import Scores, policy_loss
+from coba_rl.lab.grpo import policy_loss
 from coba_rl.lab.policy import LabPolicy, UniqueRollouts
 from coba_rl.lab.run import LabRun
 from coba_rl.tasks.policy import exact_pass_rates, policy_path
@@ -65,17 +65,17 @@ def train(folder: Path, seed: int, steps: int) -> Recording:
 def test_the_same_batch_gives_the_same_gradient(tmp_path: Path) -> None:
     trainer = train(tmp_path, seed=3, steps=1)
     policy = LabPolicy(policy_path("moderate"), TASK.max_completion_length)
-    problems, rollouts, scores = _merge(trainer, policy)
+    problems, rollouts, success_U = _merge(trainer, policy)
     assert rollouts.count_U.sum() == PROMPTS * ROLLOUTS
     assert rollouts.count_U.max() > 1  # something was merged
-    loss = policy_loss(policy, problems, rollouts, scores)
+    loss = policy_loss(policy, problems, rollouts, success_U)
     assert loss is not None
     gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(policy.model.parameters()))])
     difference = torch.linalg.vector_norm(gradient - trainer.gradient)
     assert difference < 1e-5 * torch.linalg.vector_norm(trainer.gradient)
 
 
-def _merge(trainer: Recording, policy: LabPolicy) -> tuple[list, UniqueRollouts, Scores]:
+def _merge(trainer: Recording, policy: LabPolicy) -> tuple[list, UniqueRollouts, np.ndarray]:
     """TRL's batch as the lab holds it."""
     by_prompt = {problem.prompt: problem for problem in TASK.train_problems()}
     tokenizer, batch = trainer.processing_class, trainer.batch
@@ -94,7 +94,7 @@ def _merge(trainer: Recording, policy: LabPolicy) -> tuple[list, UniqueRollouts,
         np.array([row for row, _ in keys]), [path for _, path in keys], np.array([counts[k] for k in keys])
     )
     right = [TASK.score(policy.decode(path), problems[row].answer) == 1.0 for row, path in keys]
-    return problems, rollouts, Scores(np.where(right, rollouts.count_U, 0))
+    return problems, rollouts, np.where(right, rollouts.count_U, 0)
 
 
 @pytest.mark.timeout(600)

@@ -14,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from trl_tiny import Tiny, prompts
 
+from coba_rl.cli.trl_run import leave_process_group
+
 NUM_PROMPTS = 27  # three generations an epoch
 RESUME_STEP = 12  # amid the second epoch
 OPTIONS: dict[str, Any] = {
@@ -68,3 +70,4 @@ def main(model_folder: Path, output: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), Path(sys.argv[2]))
+    leave_process_group()

@@ -65,15 +65,6 @@ class AbilityEstimator(PassRateEstimator):
         return _mean_of_sigmoid(mean, variance)
 
     def interval(self, prompt_ids: Sequence[PromptId], level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
-        """Central interval of each prompt's pass rate.
-
-        Args:
-            prompt_ids: P prompts.
-            level: Probability inside, in (0, 1).
-
-        Returns:
-            (P,) lower and (P,) upper ends.
-        """
         mean, variance = self._predict(self.table.rows(prompt_ids))
         reach = NormalDist().inv_cdf(0.5 + level / 2.0) * np.sqrt(variance)
         return sigmoid(mean - reach), sigmoid(mean + reach)

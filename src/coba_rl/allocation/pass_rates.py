@@ -59,6 +59,15 @@ class PassRateEstimator(ABC):
         """(P,) bool: whether the prompt has ever been visited."""
         return self.table.rows(prompt_ids) >= 0
 
+    def interval(
+        self, prompt_ids: Sequence[PromptId], level: float = 0.9
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """(P,) lower and (P,) upper ends of the central interval that holds the pass rate with probability `level`.
+
+        None when the estimator does not say how sure it is.
+        """
+        return None
+
     def state_dict(self) -> dict[str, Any]:
         """JSON-able state of everything but the table."""
         return {}

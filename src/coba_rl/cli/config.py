@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from coba_rl.allocation import BudgetAllocator
-from coba_rl.errors import ConfigError, suggestion
+from coba_rl.config_file import read_toml, validated
+from coba_rl.errors import ConfigError
 
 SHIPPED = Path(__file__).parent.parent / "configs"
 """Configurations that come with the package, used by their names."""
@@ -142,38 +143,15 @@ def load_config(path: Path | None, overrides: dict[str, dict[str, Any]]) -> RunC
         ConfigError: Missing or malformed file, unknown key (with a suggestion), value of a wrong type.
         OptionError, UnknownStrategyError: From the allocation section.
     """
-    values = read_toml(path) if path is not None else {}
+    values = read_toml(path, SHIPPED) if path is not None else {}
     for section, keys in overrides.items():
         target = values.setdefault(section, {})
         if not isinstance(target, dict):
             raise ConfigError(f"{section!r} is {target!r} in {path}: expected a section with keys.")
         target.update({key.replace("-", "_"): value for key, value in keys.items()})
-    try:
-        config = RunConfig.model_validate(values)
-    except ValidationError as error:
-        raise ConfigError(_explain(error)) from None
+    config = validated(RunConfig, values)
     _check(config)
     return config
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Parse a TOML file, or one of the shipped configurations by its name.
-
-    Raises:
-        ConfigError: The file is missing, unreadable or malformed.
-    """
-    shipped = {file.stem: file for file in SHIPPED.glob("*.toml")}
-    try:
-        return tomllib.loads(shipped.get(str(path), path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(
-            f"Config file {str(path)!r} does not exist. Give a TOML file or the name of a shipped one. "
-            f"{suggestion(str(path), shipped)}"
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"Config file {str(path)!r} cannot be read: {error}.") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"Config file {str(path)!r} is not valid TOML: {error}.") from None
 
 
 def parse_overrides(overrides: dict[str, dict[str, str]]) -> dict[str, dict[str, Any]]:
@@ -223,17 +201,6 @@ def _check(config: RunConfig) -> None:
         raise ConfigError(
             "task.name='math' needs a model: set policy.model (or --model) to a folder or hub name."
         )
-
-
-def _explain(error: ValidationError) -> str:
-    first = error.errors()[0]
-    where = [str(part) for part in first["loc"]]
-    if first["type"] == "extra_forbidden":
-        model: Any = RunConfig
-        for part in where[:-1]:
-            model = model.model_fields[part].annotation
-        return f"Unknown config key {'.'.join(where)!r}. {suggestion(where[-1], model.model_fields)}"
-    return f"Config key {'.'.join(where)!r} is {first['input']!r}: {first['msg'].lower()}."
 
 
 def to_toml(config: RunConfig) -> str:

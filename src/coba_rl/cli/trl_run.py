@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import os
 import warnings
 from pathlib import Path
@@ -102,6 +103,8 @@ class TrlRun:
                 trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         trainer.save_model(str(self._folder.policy))
         self._model = trainer.accelerator.unwrap_model(trainer.model).eval()
+        del trainer
+        leave_process_group()
 
     @property
     def _max_completion_length(self) -> int:
@@ -226,6 +229,13 @@ class _RunCallback(TrainerCallback):
         if state.is_world_process_zero:
             checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
             self._folder.mark_complete(checkpoint, state.global_step // self._updates)
+
+
+def leave_process_group() -> None:
+    """End the threads that processes talk through: one that is still at work at exit can abort a finished run."""
+    gc.collect()  # trainer and wrapped model refer to one another, and hold the group
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _make_reward(task: Task) -> Any:

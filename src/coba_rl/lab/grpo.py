@@ -1,9 +1,11 @@
-"""One GRPO update on unique rollouts: TRL's advantages and token-mean loss, without repeating equal rows."""
+"""One GRPO update on unique rollouts: TRL's advantages and token-mean loss, without repeating equal rows.
+
+Of the `count_U` rollouts that a unique rollout stands for, `success_U` were judged right.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,27 +16,21 @@ from coba_rl.tasks.base import Problem
 _EPSILON = 1e-4  # TRL adds it to the standard deviation
 
 
-@dataclass(frozen=True, eq=False)
-class Scores:
-    """Rewards of unique rollouts: of `count` rollouts, `successes` were judged right."""
-
-    success_U: np.ndarray
-    """(U,) number of rollouts judged right."""
-
-
-def advantages(rollouts: UniqueRollouts, scores: Scores, num_prompts: int) -> tuple[np.ndarray, np.ndarray]:
+def advantages(
+    rollouts: UniqueRollouts, success_U: np.ndarray, num_prompts: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Normalised advantage of a right and of a wrong rollout in each prompt's group.
 
     Args:
         rollouts: The step's rollouts.
-        scores: Their rewards.
+        success_U: (U,) how many of each were judged right.
         num_prompts: P.
 
     Returns:
         (P,) advantage of a right rollout, (P,) of a wrong one; both 0 in dead groups.
     """
     attempts = np.bincount(rollouts.prompt_U, rollouts.count_U, minlength=num_prompts)
-    right = np.bincount(rollouts.prompt_U, scores.success_U, minlength=num_prompts)
+    right = np.bincount(rollouts.prompt_U, success_U, minlength=num_prompts)
     mean = right / np.maximum(attempts, 1)
     variance = attempts * mean * (1.0 - mean) / np.maximum(attempts - 1, 1)  # Bessel
     scale = np.sqrt(variance) + _EPSILON
@@ -47,7 +43,7 @@ def update(
     optimizer: torch.optim.Optimizer,
     problems: Sequence[Problem],
     rollouts: UniqueRollouts,
-    scores: Scores,
+    success_U: np.ndarray,
     max_grad_norm: float = 1.0,
 ) -> float:
     """One on-policy optimiser step; returns the gradient norm before clipping.
@@ -57,7 +53,7 @@ def update(
     Rollouts whose advantages cancel or vanish contribute nothing and are left out of the pass.
     """
     optimizer.zero_grad(set_to_none=True)
-    loss = policy_loss(policy, problems, rollouts, scores)
+    loss = policy_loss(policy, problems, rollouts, success_U)
     if loss is None:
         return 0.0
     loss.backward()
@@ -67,11 +63,11 @@ def update(
 
 
 def policy_loss(
-    policy: LabPolicy, problems: Sequence[Problem], rollouts: UniqueRollouts, scores: Scores
+    policy: LabPolicy, problems: Sequence[Problem], rollouts: UniqueRollouts, success_U: np.ndarray
 ) -> torch.Tensor | None:
     """The token-mean policy-gradient loss of a step; None when every group is dead."""
-    right, wrong = advantages(rollouts, scores, len(problems))
-    successes, failures = scores.success_U, rollouts.count_U - scores.success_U
+    right, wrong = advantages(rollouts, success_U, len(problems))
+    successes, failures = success_U, rollouts.count_U - success_U
     weight_U = successes * right[rollouts.prompt_U] + failures * wrong[rollouts.prompt_U]
     if not weight_U.any():
         return None

@@ -16,7 +16,7 @@ from coba_rl.allocation.strategies.coba import BetaStrategy
 from coba_rl.errors import OptionError
 from coba_rl.evaluate import Transitions, difficulty_transitions
 from coba_rl.lab.config import ESTIMATE_EXACT, LabConfig
-from coba_rl.lab.grpo import Scores, update
+from coba_rl.lab.grpo import update
 from coba_rl.lab.measures import coverage, estimate_errors, mechanism
 from coba_rl.lab.policy import LabPolicy, UniqueRollouts
 from coba_rl.tasks.base import Problem
@@ -134,9 +134,9 @@ class LabRun:
         allocation = self._allocator.allocate(ids, self._config.rollouts_per_step, pass_rates=exact)
         measured = self._measure(allocation, truth)
         rollouts = self._policy.sample(problems, allocation.budgets, self._rng)
-        scores = self._judge(problems, rows, rollouts)
-        self._observe(ids, rollouts, scores)
-        norm = update(self._policy, optimizer, problems, rollouts, scores)
+        success_U = self._judge(problems, rows, rollouts)
+        self._observe(ids, rollouts, success_U)
+        norm = update(self._policy, optimizer, problems, rollouts, success_U)
         if self._on_step is not None:
             self._on_step(step, allocation)
         return {"step": step, **self._allocator.metrics(), **measured, "grad_norm": norm}
@@ -162,7 +162,7 @@ class LabRun:
             measured |= coverage(self._allocator.strategy, allocation, truth_P)
         return measured
 
-    def _judge(self, problems: Sequence[Problem], rows: np.ndarray, rollouts: UniqueRollouts) -> Scores:
+    def _judge(self, problems: Sequence[Problem], rows: np.ndarray, rollouts: UniqueRollouts) -> np.ndarray:
         right = np.array(
             [
                 self._task.score(self._policy.decode(completion), problems[prompt].answer) == 1.0
@@ -171,10 +171,10 @@ class LabRun:
         )
         right &= ~self._unsolvable[rows[rollouts.prompt_U]]
         lucky = self._rng.binomial(rollouts.count_U, self._config.lucky) if self._config.lucky else 0
-        return Scores(np.where(right, rollouts.count_U, lucky))
+        return np.where(right, rollouts.count_U, lucky)
 
-    def _observe(self, ids: list[str], rollouts: UniqueRollouts, scores: Scores) -> None:
-        successes = np.bincount(rollouts.prompt_U, scores.success_U, minlength=len(ids)).astype(int)
+    def _observe(self, ids: list[str], rollouts: UniqueRollouts, success_U: np.ndarray) -> None:
+        successes = np.bincount(rollouts.prompt_U, success_U, minlength=len(ids)).astype(int)
         attempts = np.bincount(rollouts.prompt_U, rollouts.count_U, minlength=len(ids)).astype(int)
         outcomes = np.concatenate([np.arange(n) < s for s, n in zip(successes, attempts, strict=True)])
         self._allocator.observe(np.repeat(np.array(ids, dtype=object), attempts), outcomes.astype(float))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from coba_rl.errors import ConfigError, OptionError, suggestion
+from coba_rl.config_file import read_toml, shipped_names, validated
+from coba_rl.errors import ConfigError, suggestion
 from coba_rl.lab.config import LabConfig
 
 _SHIPPED = Path(__file__).parent.parent / "configs" / "studies"
@@ -68,7 +68,7 @@ class Study(BaseModel):
 
     def _config(self, setting: str, arm: str, seed: int) -> LabConfig:
         values = {**self.base, **self.settings[setting], **self.arms[arm], "seed": seed}
-        return LabConfig.model_validate(values)
+        return validated(LabConfig, values)
 
 
 def shipped_studies() -> list[str]:
@@ -78,7 +78,7 @@ def shipped_studies() -> list[str]:
         >>> "main" in shipped_studies()
         True
     """
-    return sorted(file.stem for file in _SHIPPED.glob("*.toml"))
+    return shipped_names(_SHIPPED)
 
 
 def load_study(source: str | Path, **changes: Any) -> Study:
@@ -96,21 +96,9 @@ def load_study(source: str | Path, **changes: Any) -> Study:
         >>> len(study.runs()) == len(study.settings) * len(study.arms)
         True
     """
-    name = str(source)
-    path = _SHIPPED / f"{name}.toml" if name in shipped_studies() else Path(source)
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(
-            f"There is no study {name!r}: expected a TOML file or the name of a shipped study. "
-            f"{suggestion(name, shipped_studies())}"
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"Study {name!r} cannot be read: {error}.") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"Study {name!r} is not valid TOML: {error}.") from None
+    values = read_toml(source, _SHIPPED)
     base = {**values.get("base", {}), **changes.pop("base", {})}
-    return check_study({**values, **changes, "base": base}, name)
+    return check_study({**values, **changes, "base": base}, str(source))
 
 
 def check_study(values: dict[str, Any], name: str) -> Study:
@@ -120,9 +108,9 @@ def check_study(values: dict[str, Any], name: str) -> Study:
         ConfigError: As `load_study`.
     """
     try:
-        study = Study.model_validate(values)
-    except ValidationError as error:
-        raise ConfigError(f"Study {name!r}: {_explain(error, Study)}") from None
+        study = validated(Study, values)
+    except ConfigError as error:
+        raise ConfigError(f"Study {name!r}: {error}") from None
     for arm in study.baselines:
         if arm not in study.arms:
             raise ConfigError(
@@ -133,18 +121,6 @@ def check_study(values: dict[str, Any], name: str) -> Study:
             where = f"Study {name!r}, arm {arm!r} in setting {setting!r}"
             try:
                 study._config(setting, arm, 0).make_allocator()
-            except ValidationError as error:
-                raise ConfigError(f"{where}: {_explain(error, LabConfig)}") from None
-            except (OptionError, ValueError) as error:
+            except ValueError as error:
                 raise ConfigError(f"{where}: {error}") from None
     return study
-
-
-def _explain(error: ValidationError, model: type[BaseModel]) -> str:
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        return f"unknown key {where!r}. {suggestion(where, model.model_fields)}"
-    if first["type"] == "missing":
-        return f"the key {where!r} is missing. The shipped studies show what is needed."
-    return f"{where} is {first['input']!r}: {first['msg'].lower()}."

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from coba_rl.allocation.ability import AbilityEstimator
 from coba_rl.allocation.capability import Capability
 from coba_rl.allocation.estimators import make_estimator
 from coba_rl.allocation.pass_rates import Visits
@@ -34,9 +33,10 @@ class Strategy(ABC):
     5. `metrics()`: numbers of the last allocation, for the run's log.
 
     `state_dict` and `load_state_dict` carry everything that these hooks remember but for the table of prompts,
-    which `BudgetAllocator` saves beside it. To write a strategy,
-    subclass this (or `GainStrategy`) as a dataclass, give it a `name` and a `plan`, and test it with
-    `coba_rl.testing.StrategyConformance`. Every field is an option: keyword argument and config key.
+    which `BudgetAllocator` saves beside it.
+
+    To write a strategy, subclass this (or `GainStrategy`) as a dataclass, give it a `name` and a `plan`, and test
+    it with `coba_rl.testing.StrategyConformance`. Every field is an option: keyword argument and config key.
     """
 
     name: ClassVar[str]
@@ -81,9 +81,7 @@ class Strategy(ABC):
         self, prompt_ids: Sequence[PromptId], level: float = 0.9
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """(P,) ends of the central interval of each pass rate; None when the estimator does not say how sure it is."""
-        if isinstance(self._estimator, AbilityEstimator):
-            return self._estimator.interval(prompt_ids, level)
-        return None
+        return self._estimator.interval(prompt_ids, level)
 
     def check_feasible(self, num_prompts: int, total: int, low: int, high: int) -> None:
         """Raise `InfeasibleBudgetError` when the strategy cannot spend `total` on so many prompts."""
