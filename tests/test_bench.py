@@ -49,7 +49,7 @@ def test_fast_is_hundreds_of_times_as_fast_as_the_printed_heap() -> None:
     printed = partial(printed_heap, value_in_numpy, p_P, 8192)
     assert (
         ratio(printed, partial(fast, gains_of(512), 8192, LOW, HIGH)) > 300
-    )  # 500 to 1,400 measured: docs/speed.md
+    )  # 500 to 1,400 measured: docs/speed/tables.md
 
 
 def test_knapsack_costs_at_most_5_times_as_much_as_coba() -> None:
@@ -126,13 +126,17 @@ def test_the_command_measures_prints_and_draws(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "QUICK", TINY)
-    assert main(["bench", "--quick", "--json", "--output", str(tmp_path / "speed.html")]) == 0
-    parts = json.loads(capsys.readouterr().out)["parts"]
+    assert main(["bench", "--quick", "--json", "--output-dir", str(tmp_path)]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((tmp_path / "results.json").read_text())
+    parts = printed["parts"]
     assert list(parts) == ["solvers", "strategies", "calls", "histories", "training"]
     assert all(
         row["seconds"] > 0 and row["low"] <= row["high"] for part in parts.values() for row in part["rows"]
     )
-    assert parts["solvers"]["facts"] == {f"M = {m}: budgets are the heap's": True for m in (8, 512)}
+    facts = parts["solvers"]["facts"]
+    assert all(facts[f"M = {m}: budgets are the heap's"] is True for m in (8, 512))
+    assert facts["M = 512 to 512: growth of the time of `fast` to that of M"] == 1
     assert {row["name"] for row in parts["strategies"]["rows"]} >= {"coba", "knapsack", "coba-release"}
     assert [row["prompts"] for row in parts["histories"]["rows"]] == [100, 200]
     assert {name.split(": ")[1] for name in parts["histories"]["facts"]} == {
@@ -141,9 +145,12 @@ def test_the_command_measures_prints_and_draws(
         "loading, s",
         "files, MB",
     }
-    page = (tmp_path / "speed.html").read_text()
+    page = (tmp_path / "report.html").read_text()
     assert page.count("<table>") == 5
-    assert "<svg" in page
+    assert (tmp_path / "scaling.svg").read_text().strip() in page
+    tables = (tmp_path / "tables.md").read_text()
+    row = next(row for row in parts["solvers"]["rows"] if row["name"] == "heap" and row["prompts"] == 512)
+    assert f"{row['ratio']:.3g}× ({row['low']:.3g} – {row['high']:.3g})" in tables
 
 
 @pytest.mark.trl
@@ -151,7 +158,7 @@ def test_hosts_take_turns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setattr(command, "_QUICK_HOST_PROMPTS", 2)
     assert main(["bench", "--quick", "--hosts"]) == 0
     shown = capsys.readouterr().out
-    for name in ("TRL", "TRL again", "uniform", "coba to uniform"):
+    for name in ("TRL", "TRL again", "uniform", "coba to uniform", "uniform to TRL: overhead, at most, %"):
         assert name in shown
 
 

@@ -77,7 +77,6 @@ BAD = {
     ),
     "missing file to allocate": (["allocate", "nowhere.csv", "--total", "9"], "does not exist"),
     "file of an unknown kind": (["allocate", "rates.xls", "--total", "9"], ".csv"),
-    "page of an unknown kind": (["bench", "--output", "speed.pdf"], ".html or .svg"),
     "no total": (["allocate", "rates.csv"], "total"),
 }
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -157,12 +158,19 @@ def test_an_interrupted_study_says_how_to_go_on(tmp_path: Path) -> None:
         "--output-dir",
         str(tmp_path / "out"),
     ]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    store = tmp_path / "out" / "runs"
-    wait_until(store.exists)
-    time.sleep(5.0)  # into the runs
-    os.killpg(process.pid, signal.SIGINT)
-    _, error = process.communicate(timeout=300)
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which a shell's background job ignores
+    )  # fmt: skip
+    try:
+        wait_until((tmp_path / "out" / "runs").exists)
+        time.sleep(5.0)  # into the runs
+        os.killpg(process.pid, signal.SIGINT)
+        _, error = process.communicate(timeout=120)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
     assert process.returncode == 130
     assert "the same command goes on" in error
     assert "Traceback" not in error

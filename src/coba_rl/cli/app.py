@@ -250,7 +250,7 @@ def bench(
     *,
     quick: Annotated[bool, Parameter(negative="")] = False,
     hosts: Annotated[bool, Parameter(negative="")] = False,
-    output: Path | None = None,
+    output_dir: Path | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Measure how fast budgets are found, and what that costs a training run.
@@ -270,14 +270,14 @@ def bench(
     hosts
         Measure instead what the TRL host adds to a training step: stock TRL, `uniform` and `coba` take turns step by
         step. Needs the extra `trl`.
-    output
-        Write the results as a page (.html), or their figure alone (.svg). Needs the extra `report`.
+    output_dir
+        Folder for results.json, tables.md, scaling.svg and report.html. Needs the extra `report`.
     json
         Print JSON instead of tables.
     """
     from coba_rl.cli.bench.command import BenchCommand
 
-    return BenchCommand(quick, hosts, output, json).run()
+    return BenchCommand(quick, hosts, output_dir, json).run()
 
 
 @app.command

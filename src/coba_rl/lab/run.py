@@ -76,12 +76,15 @@ class LabRun:
     Args:
         config: What to run.
         on_step: Called with the step and the allocation after each step.
+
+    Attributes:
+        policy: The policy as trained so far.
     """
 
     def __init__(self, config: LabConfig, on_step: Callable[[int, Allocation], None] | None = None) -> None:
         self._config, self._on_step = config, on_step
         self._task = PrefixScan(regime=config.regime, num_train=config.train_prompts)
-        self._policy = LabPolicy(policy_path(config.regime), self._task.max_completion_length)
+        self.policy = LabPolicy(policy_path(config.regime), self._task.max_completion_length)
         self._rng = np.random.default_rng(config.seed)
         self._problems = self._task.train_problems()
         self._unsolvable = self._choose_unsolvable()
@@ -98,17 +101,17 @@ class LabRun:
         """Train and measure."""
         started = time.process_time()
         optimizer = torch.optim.AdamW(
-            self._policy.model.parameters(), lr=self._config.learning_rate, weight_decay=0.0
+            self.policy.model.parameters(), lr=self._config.learning_rate, weight_decay=0.0
         )
         heldout = self._task.heldout_problems()
-        before = self._policy.pass_rates(self._problems)
-        curve = [(0, float(self._policy.pass_rates(heldout).mean()))]
+        before = self.policy.pass_rates(self._problems)
+        curve = [(0, float(self.policy.pass_rates(heldout).mean()))]
         steps = []
         for step, rows in zip(range(1, self._config.steps + 1), self._batches(), strict=False):
             steps.append(self._step(step, rows, optimizer))
             if step % self._config.evaluate_every == 0 or step == self._config.steps:
-                curve.append((step, float(self._policy.pass_rates(heldout).mean())))
-        after = self._policy.pass_rates(self._problems)
+                curve.append((step, float(self.policy.pass_rates(heldout).mean())))
+        after = self.policy.pass_rates(self._problems)
         return LabResult(self._config, curve, steps, before, after, time.process_time() - started)
 
     def _batches(self) -> Iterator[np.ndarray]:
@@ -128,15 +131,15 @@ class LabRun:
             rows = self._select(rows)
         problems = [self._problems[row] for row in rows]
         ids = [problem.prompt_id for problem in problems]
-        truth = np.where(self._unsolvable[rows], 0.0, self._policy.pass_rates(problems))
+        truth = np.where(self._unsolvable[rows], 0.0, self.policy.pass_rates(problems))
         truth = truth + self._config.lucky * (1.0 - truth)
         exact = truth if self._config.options.get("estimator") == ESTIMATE_EXACT else None
         allocation = self._allocator.allocate(ids, self._config.rollouts_per_step, pass_rates=exact)
         measured = self._measure(allocation, truth)
-        rollouts = self._policy.sample(problems, allocation.budgets, self._rng)
+        rollouts = self.policy.sample(problems, allocation.budgets, self._rng)
         success_U = self._judge(problems, rows, rollouts)
         self._observe(ids, rollouts, success_U)
-        norm = update(self._policy, optimizer, problems, rollouts, success_U)
+        norm = update(self.policy, optimizer, problems, rollouts, success_U)
         if self._on_step is not None:
             self._on_step(step, allocation)
         return {"step": step, **self._allocator.metrics(), **measured, "grad_norm": norm}
@@ -165,7 +168,7 @@ class LabRun:
     def _judge(self, problems: Sequence[Problem], rows: np.ndarray, rollouts: UniqueRollouts) -> np.ndarray:
         right = np.array(
             [
-                self._task.score(self._policy.decode(completion), problems[prompt].answer) == 1.0
+                self._task.score(self.policy.decode(completion), problems[prompt].answer) == 1.0
                 for prompt, completion in zip(rollouts.prompt_U.tolist(), rollouts.completions, strict=True)
             ]
         )

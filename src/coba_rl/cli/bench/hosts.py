@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import threading
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
@@ -16,6 +18,7 @@ from transformers.utils import logging as transformers_logging
 from trl import GRPOConfig, GRPOTrainer
 
 from coba_rl.cli.bench.race import Part, row_of
+from coba_rl.evaluate import mean_estimate
 from coba_rl.hosts.trl import CobaGRPOConfig, CobaGRPOTrainer
 from coba_rl.tasks.policy import policy_path
 from coba_rl.tasks.prefix_scan import PrefixScan
@@ -119,7 +122,16 @@ def measure_hosts(num_steps: int, num_prompts: int, advance: Callable[[], None])
     )
     part.rows = [row_of(name, num_prompts, values, seconds["TRL"]) for name, values in seconds.items()]
     part.rows.append(row_of("coba to uniform", num_prompts, seconds["coba"], seconds["uniform"]))
+    for name, reference in (("TRL again", "TRL"), ("uniform", "TRL"), ("coba", "uniform")):
+        part.facts |= _overhead(f"{name} to {reference}", seconds[name], seconds[reference])
     return part
+
+
+def _overhead(pair: str, seconds: list[float], reference: list[float]) -> dict[str, float]:
+    """Mean of the steps' ratios (geometric), and the ends of its 95 % bootstrap interval, as overhead in percent."""
+    ratio = mean_estimate(np.log(np.array(seconds) / np.array(reference)))
+    ends = {"mean": ratio.value, "at least": ratio.low, "at most": ratio.high}
+    return {f"{pair}: overhead, {end}, %": 100.0 * math.expm1(value) for end, value in ends.items()}
 
 
 def _train(name: str, trainer: Any, turns: _Turns) -> None:

@@ -1,0 +1,41 @@
+"""Rules that were tried and not kept, as strategies: `PYTHONPATH=docs/experiments coba-rl study FILE.toml`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from coba_rl.allocation.ability import AbilityEstimator
+from coba_rl.allocation.solvers import proportional
+from coba_rl.allocation.strategies.base import Strategy
+from coba_rl.allocation.strategies.uniform import Uniform
+
+
+@dataclass(eq=False, kw_only=True)
+class Proportional(Strategy):
+    """B ∝ (1 − p)/√(p + 0.02): hard prompts first, hopeless ones included."""
+
+    name: ClassVar[str] = "proportional"
+
+    def plan(self, p_P: np.ndarray, total: int, low: int, high: int) -> np.ndarray:
+        return proportional((1.0 - p_P) / np.sqrt(p_P + 0.02), total, low, high)
+
+
+class AbilityAlone(AbilityEstimator):
+    """One global ability, without a scale that shrinks and without a trend."""
+
+    MOVE_VARIANCE = (0.005, 1e-12)
+    TREND_WEIGHT = 0.0
+
+
+@dataclass(eq=False, kw_only=True)
+class UniformAbilityAlone(Uniform):
+    """`uniform` that watches pass rates with `AbilityAlone`."""
+
+    name: ClassVar[str] = "uniform-ability-alone"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._estimator = AbilityAlone()
