@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
 from typing import ClassVar
+
+from coba_rl.errors import ConfigError
+from coba_rl.files import write_atomic
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,33 @@ class Section:
     id: str
     title: str
     blocks: Sequence[Text | Figures | Table | Code]
+
+
+def write_page(
+    target: Path, title: str, make_sections: Callable[[], Sequence[Section]], subtitle: str = ""
+) -> None:
+    """Draw and write a page, whole or not at all.
+
+    Args:
+        target: The page.
+        title, subtitle: As for `render_page`.
+        make_sections: Draws the sections.
+
+    Raises:
+        ConfigError: The page cannot be written.
+        ImportError: matplotlib or jinja2 is not installed.
+    """
+    try:
+        html = render_page(title, make_sections(), subtitle)
+    except ModuleNotFoundError as error:
+        raise ImportError(f"reports need {error.name}: pip install 'coba-rl[report]'") from error
+    try:
+        write_atomic(target, html)
+    except OSError as error:
+        raise ConfigError(
+            f"The report {str(target)!r} cannot be written: {error}. Choose an output in a folder that "
+            "exists and can be written."
+        ) from None
 
 
 def render_page(title: str, sections: Sequence[Section], subtitle: str = "") -> str:

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coba_rl.errors import ConfigError
-from coba_rl.files import write_atomic
-from coba_rl.report.page import Code, Section, Table, Text, render_page
+from coba_rl.report.page import Code, Section, Table, Text, write_page
 from coba_rl.report.records import RunRecords, read_run
 from coba_rl.report.run_sections import (
     budget_section,
@@ -50,17 +48,7 @@ def write_run_report(folder: Path, output: Path | None = None) -> Path:
     folder = Path(folder)
     target = folder / "report.html" if output is None else Path(output)
     run = read_run(folder)
-    try:
-        html = render_page(_title(run), run_sections(run))
-    except ModuleNotFoundError as error:
-        raise ImportError(f"reports need {error.name}: pip install 'coba-rl[report]'") from error
-    try:
-        write_atomic(target, html)
-    except OSError as error:
-        raise ConfigError(
-            f"The report {str(target)!r} cannot be written: {error}. Choose an output in a folder that "
-            "exists and can be written."
-        ) from None
+    write_page(target, _title(run), lambda: run_sections(run))
     return target
 
 

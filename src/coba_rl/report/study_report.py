@@ -7,12 +7,10 @@ from pathlib import Path
 import numpy as np
 import tomli_w
 
-from coba_rl.errors import ConfigError
 from coba_rl.evaluate import DIFFICULTY_CLASSES
-from coba_rl.files import write_atomic
 from coba_rl.lab.comparison import Comparison, StudyResults, comparison_rows
 from coba_rl.lab.runner import RunRecord
-from coba_rl.report.page import Code, Figure, Figures, Section, Table, Text, render_page
+from coba_rl.report.page import Code, Figure, Figures, Section, Table, Text, write_page
 from coba_rl.report.study_figures import Band, bands_figure, cost_figure
 
 _MEASURED = {
@@ -42,14 +40,7 @@ def write_study_report(results: StudyResults, target: Path) -> None:
         ConfigError: The page cannot be written.
         ImportError: matplotlib or jinja2 is not installed.
     """
-    try:
-        html = render_page(results.study.title, study_sections(results), results.study.question)
-    except ModuleNotFoundError as error:
-        raise ImportError(f"reports need {error.name}: pip install 'coba-rl[report]'") from error
-    try:
-        write_atomic(target, html)
-    except OSError as error:
-        raise ConfigError(f"The report {str(target)!r} cannot be written: {error}.") from None
+    write_page(target, results.study.title, lambda: study_sections(results), results.study.question)
 
 
 def study_sections(results: StudyResults) -> list[Section]:

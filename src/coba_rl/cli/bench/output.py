@@ -11,7 +11,7 @@ from coba_rl.cli.env import describe
 from coba_rl.cli.tables import print_table
 from coba_rl.files import write_atomic, write_json
 from coba_rl.report import drawing
-from coba_rl.report.page import Figure, Figures, Section, Table, Text, render_page
+from coba_rl.report.page import Figure, Figures, Section, Table, Text, write_page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +43,8 @@ def write_parts(parts: list[Part], folder: Path) -> None:
     svg = draw_scaling(parts)
     if svg is not None:
         write_atomic(folder / "scaling.svg", svg + "\n")
-    write_atomic(folder / "report.html", render(parts, svg))
+    machine = ", ".join(f"{name} {value}" for name, value in describe()["machine"].items())
+    write_page(folder / "report.html", "coba-rl bench", lambda: _sections(parts, svg), machine)
 
 
 def markdown(parts: list[Part]) -> str:
@@ -146,8 +147,8 @@ def _paint_part(part: Part, axes: Axes) -> None:
     axes.legend(loc="upper left", fontsize=7, ncols=2)
 
 
-def render(parts: list[Part], svg: str | None) -> str:
-    """The page: a figure, then every table."""
+def _sections(parts: list[Part], svg: str | None) -> list[Section]:
+    """A figure, then every table."""
     caption = "Both axes are logarithmic: a line of slope 1 is a cost that grows as the number of prompts."
     sections = [
         Section(
@@ -165,5 +166,4 @@ def render(parts: list[Part], svg: str | None) -> str:
     if svg is not None:
         figure = Figure("Time over prompts", svg, caption)
         sections.insert(0, Section("figure", "At a glance", [Figures([figure])]))
-    machine = ", ".join(f"{name} {value}" for name, value in describe()["machine"].items())
-    return render_page("coba-rl bench", sections, machine)
+    return sections
