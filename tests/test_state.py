@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as nps
 
 from coba_rl import BudgetAllocator, StateError
 from coba_rl.hosts import state as state_module
-from coba_rl.hosts.state import PROMPTS_FILE, STATE_FILE, read_state, write_state
+from coba_rl.hosts.state import PROMPTS_FILES, STATE_FILE, read_state, write_state
 
 ARRAYS = nps.arrays(np.float64, st.integers(0, 5)) | nps.arrays(np.uint64, st.integers(0, 5))
 
@@ -80,10 +80,11 @@ SPOILT = {
 @pytest.mark.parametrize("kind", SPOILT)
 def test_a_spoilt_prompts_file_is_named_in_one_line(tmp_path: Path, kind: str) -> None:
     save(tmp_path, used())
-    SPOILT[kind](tmp_path / PROMPTS_FILE)
+    (file,) = tmp_path.glob(PROMPTS_FILES)
+    SPOILT[kind](file)
     with pytest.raises(StateError) as caught:
         read_state(tmp_path)
-    assert str(tmp_path / PROMPTS_FILE) in str(caught.value)
+    assert file.name in str(caught.value) or PROMPTS_FILES in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -93,28 +94,42 @@ def test_a_state_that_misdescribes_its_prompts_is_refused(tmp_path: Path, array:
     state = json.loads((tmp_path / STATE_FILE).read_text())
     state["allocator"]["prompts"]["keys"] = {"coba_array": array}
     (tmp_path / STATE_FILE).write_text(json.dumps(state))
-    with pytest.raises(StateError, match=PROMPTS_FILE):
+    with pytest.raises(StateError, match=r"do not belong together|is damaged"):
         read_state(tmp_path)
 
 
-def test_files_of_two_saves_are_refused(tmp_path: Path) -> None:
-    save(tmp_path / "a", used(seed=1))
-    save(tmp_path / "b", used(seed=2))
-    (tmp_path / "b" / PROMPTS_FILE).replace(tmp_path / "a" / PROMPTS_FILE)
-    with pytest.raises(StateError, match="not of the same save"):
-        read_state(tmp_path / "a")
+@pytest.mark.parametrize("arrays", [7, {}, {"bytes": 3}, {"bytes": 3, "crc32": "../x"}, {"crc32": -1}])
+def test_a_state_that_names_no_prompts_file_is_refused(tmp_path: Path, arrays: Any) -> None:
+    save(tmp_path, used())
+    state = json.loads((tmp_path / STATE_FILE).read_text())
+    (tmp_path / STATE_FILE).write_text(json.dumps({**state, "arrays": arrays}))
+    with pytest.raises(StateError, match=STATE_FILE):
+        read_state(tmp_path)
 
 
-def test_a_kill_between_the_two_files_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_save_leaves_one_pair_of_files(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        save(tmp_path, used(seed=seed))
+        assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("step", ["atomic_file", "write_atomic"])
+def test_a_kill_amid_a_save_leaves_the_pair_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
     save(tmp_path, used(seed=1))
-    monkeypatch.setattr(state_module, "write_atomic", killed)
-    with pytest.raises(KeyboardInterrupt):
-        save(tmp_path, used(seed=2))
-    with pytest.raises(StateError, match="not of the same save"):
-        read_state(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(state_module, step, killed)
+        with pytest.raises(KeyboardInterrupt):
+            save(tmp_path, used(seed=2))
+    resumed = BudgetAllocator("coba", bounds=(2, 9))
+    resumed.load_state_dict((read_state(tmp_path) or {})["allocator"])
+    assert resumed.state_dict() == used(seed=1).state_dict()
+    save(tmp_path, used(seed=2))
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_what_cannot_be_saved_leaves_the_old_files(tmp_path: Path) -> None:

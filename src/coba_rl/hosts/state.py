@@ -1,8 +1,8 @@
 """The allocator's memory in a trainer's checkpoint folder: a small JSON file and a binary one beside it.
 
-`coba_state.json` has everything but the arrays of the state, and the size and checksum of `coba_prompts.bin`, in
-which these lie one after the other. The binary file is written first: a folder in which the two do not belong
-together is refused.
+`coba_state.json` has everything but the arrays of the state, which lie one after the other in the binary file,
+and the size and checksum of these. The checksum is in the name of the binary file: a save writes it beside that
+of an older one, then replaces the JSON, then deletes the older one. Whenever it is killed, one pair is whole.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from coba_rl.errors import StateError
 from coba_rl.files import atomic_file, write_atomic
 
 STATE_FILE = "coba_state.json"
-PROMPTS_FILE = "coba_prompts.bin"
+PROMPTS_FILES = "coba_prompts-*.bin"
 STATE_VERSION = 1
 
+_ARRAYS = "arrays"
 _ARRAY = "coba_array"  # {"coba_array": [dtype, length]} stands where an array was
 
 
@@ -52,11 +53,14 @@ def write_state(folder: str | os.PathLike[str], state: dict[str, Any]) -> None:
     text = json.dumps(state, allow_nan=False, default=take_out)
     head: dict[str, Any] = {"version": STATE_VERSION}
     if arrays:
-        head[PROMPTS_FILE] = {"bytes": sum(array.nbytes for array in arrays), "crc32": _checksum(arrays)}
-        with atomic_file(folder / PROMPTS_FILE) as file:
+        head[_ARRAYS] = _measure(arrays)
+        with atomic_file(folder / _file_name(head[_ARRAYS])) as file:
             for array in arrays:
                 file.write(array.data)
     write_atomic(folder / STATE_FILE, f"{json.dumps(head)[:-1]}, {text[1:]}")
+    for file in folder.glob(PROMPTS_FILES):
+        if not arrays or file.name != _file_name(head[_ARRAYS]):
+            file.unlink()
 
 
 def read_state(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
@@ -82,31 +86,28 @@ def read_state(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
             f"{path} has version {state['version']!r}, this coba-rl reads version {STATE_VERSION}. Install the "
             "coba-rl that wrote it."
         )
-    expected = state.pop(PROMPTS_FILE, None)
-    return state if expected is None else _with_arrays(state, expected, path.with_name(PROMPTS_FILE))
+    expected = state.pop(_ARRAYS, None)
+    return state if expected is None else _with_arrays(state, expected, path)
 
 
-def _with_arrays(state: dict[str, Any], expected: dict[str, Any], path: Path) -> dict[str, Any]:
-    if not path.exists():
-        raise StateError(
-            f"{path} is missing: {STATE_FILE} beside it needs it. Copy both, or resume from another checkpoint."
-        )
+def _with_arrays(state: dict[str, Any], expected: Any, path: Path) -> dict[str, Any]:
     arrays: list[np.ndarray] = []
     try:
-        with path.open("rb") as file:
+        arrays_path = path.with_name(_file_name(expected))
+        with arrays_path.open("rb") as file:
             state = _put_back(state, file, arrays)
-            whole = not file.read(1) and expected == {
-                "bytes": sum(array.nbytes for array in arrays),
-                "crc32": _checksum(arrays),
-            }
-    except (TypeError, ValueError, MemoryError, OverflowError) as error:
+            whole = not file.read(1) and expected == _measure(arrays)
+    except FileNotFoundError:
         raise StateError(
-            f"{path} is not as {STATE_FILE} beside it says ({error}). Resume from another checkpoint."
+            f"{arrays_path} is missing: {STATE_FILE} beside it needs it. Copy both, or resume from another checkpoint."
+        ) from None
+    except (KeyError, TypeError, ValueError, MemoryError, OverflowError) as error:
+        raise StateError(
+            f"{path} and the {PROMPTS_FILES} beside it do not belong together ({error}). Resume from another "
+            "checkpoint."
         ) from error
     if not whole:
-        raise StateError(
-            f"{path} is damaged, or not of the same save as {STATE_FILE} beside it. Resume from another checkpoint."
-        )
+        raise StateError(f"{arrays_path} is damaged. Resume from another checkpoint.")
     return state
 
 
@@ -125,8 +126,12 @@ def _put_back(value: Any, file: BinaryIO, arrays: list[np.ndarray]) -> Any:
     return {key: _put_back(part, file, arrays) for key, part in value.items()}
 
 
-def _checksum(arrays: list[np.ndarray]) -> int:
+def _measure(arrays: list[np.ndarray]) -> dict[str, int]:
     checksum = 0
     for array in arrays:
         checksum = zlib.crc32(array.data, checksum)
-    return checksum
+    return {"bytes": sum(array.nbytes for array in arrays), "crc32": checksum}
+
+
+def _file_name(measured: Any) -> str:
+    return PROMPTS_FILES.replace("*", f"{measured['crc32']:08x}")

@@ -65,7 +65,7 @@ their pass rates are kept but not used.']
         return int(np.sum(self.allocator.strategy.seen(prompt_ids)))
 
     def save(self, folder: str | os.PathLike[str], sizes: dict[str, Any]) -> None:
-        """Write `coba_state.json` and `coba_prompts.bin`.
+        """Write `coba_state.json` and the binary file beside it.
 
         Args:
             folder: The checkpoint folder.
