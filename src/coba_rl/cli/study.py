@@ -157,7 +157,7 @@ def markdown_tables(results: StudyResults) -> str:
     """The tables of the terminal, for a README: one a setting, below a line that says what they show."""
     study = results.study
     parts = [
-        f"{study.title}. {study.question} {len(study.seeds)} seeds: mean with its 95 % bootstrap interval over seeds; "
+        f"{study.title}. {study.question} {_seeds(study)}: mean with its 95 % bootstrap interval over seeds; "
         "differences pair the seeds, in brackets on how many the arm was ahead."
     ]
     for setting in results.groups:
@@ -165,6 +165,10 @@ def markdown_tables(results: StudyResults) -> str:
         lines = [[setting, *columns[1:]], ["---", *["---:"] * (len(columns) - 1)], *rows]
         parts.append("\n".join(f"| {' | '.join(cells)} |" for cells in lines))
     return "\n\n".join(parts) + "\n"
+
+
+def _seeds(study: Study) -> str:
+    return f"{len(study.seeds)} seed{'s' if len(study.seeds) > 1 else ''}"
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:
@@ -198,4 +202,4 @@ def print_results(results: StudyResults) -> None:
     """One table a setting: accuracy at the end, area, and the difference to each baseline."""
     for setting in results.groups:
         columns, rows = comparison_rows(results, setting)
-        print_table(f"{results.study.title}: {setting}, {len(results.study.seeds)} seeds", columns, rows)
+        print_table(f"{results.study.title}: {setting}, {_seeds(results.study)}", columns, rows)

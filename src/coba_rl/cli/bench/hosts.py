@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import tempfile
 import threading
 import time
@@ -27,23 +28,23 @@ _WARM_UP = 2  # steps of each trainer that are not counted
 
 
 class _Turns:
-    """Who of several threads may run."""
+    """Who of several threads may run: in every round each once, in random order, so that no place is an advantage."""
 
-    def __init__(self, names: list[str]) -> None:
-        self._waiting, self._changed = list(names), threading.Condition()
+    def __init__(self, names: list[str], rounds: int) -> None:
+        draw = random.Random(0)
+        self._order = [name for _ in range(rounds) for name in draw.sample(names, len(names))]
+        self._turn, self._changed = 0, threading.Condition()
         self.error: BaseException | None = None
 
     def wait(self, name: str) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self.error is not None or self._waiting[0] == name)
+            self._changed.wait_for(lambda: self.error is not None or self._order[self._turn] == name)
         if self.error is not None:
             raise RuntimeError("another trainer failed")
 
-    def pass_on(self, leave: bool = False) -> None:
+    def pass_on(self) -> None:
         with self._changed:
-            name = self._waiting.pop(0)
-            if not leave:
-                self._waiting.append(name)
+            self._turn += 1
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
@@ -95,7 +96,7 @@ def measure_hosts(num_steps: int, num_prompts: int, advance: Callable[[], None])
     """
     transformers_logging.disable_progress_bar()
     torch.set_num_threads(1)
-    turns = _Turns(list(CONTENDERS))
+    turns = _Turns(list(CONTENDERS), _WARM_UP + num_steps)
     clocks = {name: _Clock(name, turns, advance) for name in CONTENDERS}
     with tempfile.TemporaryDirectory() as folder:
         trainers = {
@@ -139,7 +140,7 @@ def _train(name: str, trainer: Any, turns: _Turns) -> None:
         turns.wait(name)
         torch.set_num_threads(1)  # counts for the thread that calls it
         trainer.train()
-        turns.pass_on(leave=True)
+        turns.pass_on()
     except BaseException as error:
         turns.fail(error)
 

@@ -79,7 +79,8 @@ def _time_or_ratio(row: Row | None) -> str:
         return "–"
     if row.low == row.ratio == row.high == 1.0:
         return _duration(row.seconds)
-    return f"{row.ratio:.3g}× ({row.low:.3g} – {row.high:.3g})"
+    spread = f" ({row.low:.3g} – {row.high:.3g})" if row.low < row.high else ""  # none of a single round
+    return f"{row.ratio:.3g}×{spread}"
 
 
 def _cells(row: Row) -> list[str]:
