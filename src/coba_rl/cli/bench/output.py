@@ -22,7 +22,12 @@ _COLUMNS = ["", "prompts", "CPU time", "ratio", "80 % of the ratios"]
 
 def as_dict(parts: list[Part]) -> dict[str, Any]:
     """Everything, JSON-able."""
-    return {"machine": describe()["machine"], "parts": {part.id: part.as_dict() for part in parts}}
+    return {"machine": _machine(), "parts": {part.id: part.as_dict() for part in parts}}
+
+
+def _machine() -> dict[str, Any]:
+    machine = describe()["machine"]
+    return {name: machine[name] for name in ("python", "cpus")}  # all that matters to a race on one core
 
 
 def print_parts(parts: list[Part]) -> None:
@@ -43,7 +48,7 @@ def write_parts(parts: list[Part], folder: Path) -> None:
     svg = draw_scaling(parts)
     if svg is not None:
         write_atomic(folder / "scaling.svg", svg + "\n")
-    machine = ", ".join(f"{name} {value}" for name, value in describe()["machine"].items())
+    machine = ", ".join(f"{name} {value}" for name, value in _machine().items())
     write_page(folder / "report.html", "coba-rl bench", lambda: _sections(parts, svg), machine)
 
 
