@@ -150,7 +150,7 @@ def test_the_command_measures_prints_and_draws(
     assert (tmp_path / "scaling.svg").read_text().strip() in page
     tables = (tmp_path / "tables.md").read_text()
     row = next(row for row in parts["solvers"]["rows"] if row["name"] == "heap" and row["prompts"] == 512)
-    assert f"{row['ratio']:.3g}× ({row['low']:.3g} – {row['high']:.3g})" in tables
+    assert f" {row['ratio']:.3g}× |" in tables  # of a single round there is no spread
 
 
 @pytest.mark.trl
