@@ -29,7 +29,7 @@ from coba_rl.cli.bench.solvers import (
     value_in_numpy,
 )
 
-TINY = Effort(sizes=(8, 512), tables=(100, 200), rounds=2, seconds=0.0)
+TINY = Effort(sizes=(8, 512, 600), tables=(100, 200), rounds=2, seconds=0.0)
 EFFORT = Effort(rounds=7, seconds=2.0)
 
 
@@ -47,9 +47,8 @@ def ratio(slow: Callable[[], object], quick: Callable[[], object]) -> float:
 def test_fast_is_hundreds_of_times_as_fast_as_the_printed_heap() -> None:
     p_P = pass_rates(512)
     printed = partial(printed_heap, value_in_numpy, p_P, 8192)
-    assert (
-        ratio(printed, partial(fast, gains_of(512), 8192, LOW, HIGH)) > 300
-    )  # 500 to 1,400 measured: docs/speed/tables.md
+    # 608 measured on a quiet machine (docs/speed/tables.md); a busy one takes its share.
+    assert ratio(printed, partial(fast, gains_of(512), 8192, LOW, HIGH)) > 300
 
 
 def test_knapsack_costs_at_most_5_times_as_much_as_coba() -> None:
@@ -135,8 +134,10 @@ def test_the_command_measures_prints_and_draws(
         row["seconds"] > 0 and row["low"] <= row["high"] for part in parts.values() for row in part["rows"]
     )
     facts = parts["solvers"]["facts"]
-    assert all(facts[f"M = {m}: budgets are the heap's"] is True for m in (8, 512))
-    assert facts["M = 512 to 512: growth of the time of `fast` to that of M"] == 1
+    assert all(facts[f"M = {m}: budgets are the heap's"] is True for m in (8, 512, 600))
+    fast_at = {row["prompts"]: row["seconds"] for row in parts["solvers"]["rows"] if row["name"] == "fast"}
+    growth = facts["M = 512 to 600: growth of the time of `fast` to that of M"]
+    assert growth == pytest.approx(fast_at[600] / fast_at[512] * 512 / 600)
     assert {row["name"] for row in parts["strategies"]["rows"]} >= {"coba", "knapsack", "coba-release"}
     assert [row["prompts"] for row in parts["histories"]["rows"]] == [100, 200]
     assert {name.split(": ")[1] for name in parts["histories"]["facts"]} == {

@@ -22,14 +22,14 @@ from coba_rl.tasks.policy import build_tokenizer
 from coba_rl.tasks.prefix_scan import PrefixScan
 
 SEED, STEPS, STAGES = 105, 120, (1, 40, 80, 120)
+TOKENIZER = build_tokenizer()
 EDGES = np.array([0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0])
 
 
 def gradient(policy: LabPolicy, problems: list[Problem], weights: np.ndarray) -> torch.Tensor:
     """Gradient of Σ weight · log(pass rate), flat."""
-    tokenizer = build_tokenizer()
     answers = [
-        (*tokenizer(problem.answer, add_special_tokens=False).input_ids, tokenizer.eos_token_id)
+        (*TOKENIZER(problem.answer, add_special_tokens=False).input_ids, TOKENIZER.eos_token_id)
         for problem in problems
     ]
     every = np.arange(len(problems))

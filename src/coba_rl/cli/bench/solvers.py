@@ -95,11 +95,11 @@ def measure_solvers(effort: Effort, advance: Callable[[], None]) -> Part:
             )
             part.facts[f"M = {size:,}: peak memory of `fast`, MB"] = peak_megabytes(calls["fast"])
         advance()
-    seconds = {row.prompts: row.seconds for row in part.rows if row.name == "fast"}
-    growth = seconds[effort.sizes[-1]] / seconds[effort.sizes[1]] * effort.sizes[1] / effort.sizes[-1]
-    part.facts[
-        f"M = {effort.sizes[1]:,} to {effort.sizes[-1]:,}: growth of the time of `fast` to that of M"
-    ] = growth
+    if len(effort.sizes) > 2:  # the first is so small that calls, not prompts, cost
+        _, first, *_, last = effort.sizes
+        seconds = {row.prompts: row.seconds for row in part.rows if row.name == "fast"}
+        growth = seconds[last] / seconds[first] / (last / first)
+        part.facts[f"M = {first:,} to {last:,}: growth of the time of `fast` to that of M"] = growth
     return part
 
 
