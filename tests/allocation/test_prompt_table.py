@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from coba_rl.allocation import prompt_table
 from coba_rl.allocation.estimators import ESTIMATORS, make_estimator
 from coba_rl.allocation.pass_rates import Visits
-from coba_rl.allocation.prompt_table import PromptTable, prompt_keys
+from coba_rl.allocation.prompt_table import Column, PromptTable, prompt_keys
 
 IDS = st.integers(-3, 40) | st.integers(-(10**30), 10**30) | st.sampled_from(["", "1", "a", "ß", "\ud800"])
 
 
 @given(st.lists(st.tuples(st.lists(IDS, max_size=90), st.booleans()), max_size=6))
 def test_it_is_a_dictionary(batches: list[tuple[list[Any], bool]]) -> None:
-    table, rows = PromptTable({"value": 0.5}), {}
+    table, rows = PromptTable({"value": Column(0.5)}), {}
     for ids, create in batches:
         if create:
             for prompt_id in ids:
@@ -74,7 +74,9 @@ def test_a_prompt_takes_at_most_64_bytes(name: str) -> None:
 
 def random_table(num_prompts: int) -> PromptTable:
     keys = np.random.default_rng(0).integers(0, 2**64, num_prompts, dtype=np.uint64)
-    return PromptTable({"value": 0.0}).restored({"keys": keys, "columns": {"value": np.zeros(num_prompts)}})
+    return PromptTable({"value": Column(0.0)}).restored(
+        {"keys": keys, "columns": {"value": np.zeros(num_prompts)}}
+    )
 
 
 def test_finding_prompts_costs_the_same_in_a_small_table_and_in_a_large_one() -> None:

@@ -1,11 +1,16 @@
-"""Pass rates from one global ability and one difficulty a prompt, filtered online with uncertainty.
+"""Pass rates from what all prompts have in common and what each has of its own, filtered online with uncertainty.
 
-Model: logit p_i(t) = ability(t) − scale(t) · difficulty_i(t). The ability is the paper's global capability on
-the logit scale. The scale says how far prompts are apart: hard prompts gain more logits than easy ones, so it
-shrinks as the policy learns. Difficulties are normal with a spread learned from all prompts seen, and wander a
-little. A step's outcomes first move ability and scale (what all its prompts have in common), both expected to go
-on as they lately went, then each prompt's difficulty (what is left). So a prompt that was not visited for long
-moves with the policy, and one never visited gets the pass rate of a typical prompt.
+Model: a share of the prompts is hopeless and never passes. The pass rate of any other prompt i is sigmoid(x_i). From one step to the next the policy's ability moves all logits
+alike, x → x + a, and draws them together or apart, x → x + b·(x − pivot), since hard prompts gain more than easy
+ones. Beyond that each wanders a little. A step's outcomes first tell a and b, both expected to go on as they lately
+went, then each prompt's own x. How much likelier misses were for a hopeless prompt than for the others says how likely it is
+one of them; a single success says that it is not. So a prompt that was not visited for long moves with the policy, and one never visited
+gets the pass rate of a typical prompt.
+
+Outcomes of a prompt that never or always passes do not tell how far its logit is from 0: without bounds such prompts
+would drag everything along for ever. So logits are bounded; prompts near 0 or 1 have no say in what is common to all;
+trends fade unless outcomes keep them up; and an outcome that nobody expected of a prompt widens its uncertainty until
+it is no surprise any more.
 """
 
 from __future__ import annotations
@@ -18,16 +23,28 @@ from typing import Any
 import numpy as np
 
 from coba_rl.allocation.pass_rates import PassRateEstimator, Visits, sigmoid
-from coba_rl.allocation.prompt_table import PromptId
+from coba_rl.allocation.prompt_table import Column, PromptId
+from coba_rl.allocation.saved import saved_number, saved_numbers
 
 _NEWTON_STEPS = 8
 _LARGEST_STEP = 2.0  # logits; keeps the first Newton steps of 0/n outcomes in range
-_LARGEST_LOGIT = 12.0
-_LARGEST_MOVE = np.array([2.0, 0.2])  # of ability, logits, and of the logarithm of the scale, in a step
+_LARGEST_LOGIT = 9.0
+_LARGEST_MOVE = np.array([2.0, 0.2])  # a in logits, and b, in a step
+_SCALES = (1e-3, 1e3)
+_SPREADS = (0.005, 9.0)  # logits²
+_WANDERS = (1e-4, 0.5)  # logits²
+_WIDEST = 25.0  # logits², of a prompt that surprised
+_LARGEST_EVIDENCE = 20.0  # of hope, log likelihood ratio
+_HOPELESS_SHARES = (0.002, 0.95)
+_SURPRISE = 3.0  # standard deviations
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+_LIVE = 0.02  # a pass rate this near to 0 or 1 says nothing of the others
+_EDGE = 0.01  # outcomes hardly tell a pass rate this near to 0 or 1 from it
 
 
 class AbilityEstimator(PassRateEstimator):
-    """Online filter of ability and difficulties; see the module.
+    """Online filter of the common moves and of each prompt's logit; see the module.
 
     Example:
         >>> estimator = AbilityEstimator()
@@ -40,142 +57,235 @@ class AbilityEstimator(PassRateEstimator):
         True
     """
 
-    MOVE_VARIANCE = (0.005, 0.0004)
-    """How far a step's move of ability (logits) and of the logarithm of the scale may be from the trend, squared."""
+    MOVE_VARIANCE = (0.01, 0.0004)
+    """How far a step's a (logits) and b may be from their trends, squared."""
     TREND_WEIGHT = 0.1
     """Share of the newest move in the trend."""
-    SPREAD_WEIGHT = 200.0
-    """Prompts that the initial guess of the spread counts for."""
+    TREND_KEPT = 0.98
+    """Share of the trend that is left after a step without news."""
+    SPREAD_WEIGHT = 64.0
+    """Prompts that the spread so far counts for, beside those of a step."""
+    CENTRE_WEIGHT = 0.2
+    """Share of the newest success rate in the pass rate of a typical prompt."""
+    WANDER_WEIGHT = 0.2
+    """How fast the wander follows the size of surprises (exponent)."""
 
     def __init__(self) -> None:
-        super().__init__({"offset": 0.0, "variance": 0.0, "step": 0.0})
+        # A prompt's logit now is shift + scale · its column: so all of them can move at the cost of none.
+        super().__init__(
+            {
+                "logit": Column(0.0),
+                "variance": Column(0.0, low=0.0),
+                "step": Column(0.0, low=0.0),
+                "evidence": Column(0.0, -_LARGEST_EVIDENCE, _LARGEST_EVIDENCE),
+            }
+        )
         self._step = 0
-        self._ability = 0.0
+        self._shift = 0.0
         self._scale = 1.0
-        self._trend = np.zeros(2)
-        """Expected move of (ability, logarithm of the scale) in a step."""
-        self._started = False
+        self._centre = 0.0
+        """Logit of a typical prompt: what is expected of one never visited."""
         self._spread = 4.0
-        """Variance of the difficulties, logits²."""
+        """Variance of logits over prompts, logits²."""
         self._wander = 0.02
-        """Variance a difficulty gains in a step, logits²."""
+        """Variance a logit at p = 1/2 gains in a step, logits²."""
+        self._hopeless_share = 0.1
+        """Share of the prompts that never pass."""
+        self._trend = np.zeros(2)
+        """Expected (a, b) of a step."""
 
     def estimate(self, prompt_ids: Sequence[PromptId]) -> np.ndarray:
-        mean, variance = self._predict(self.table.rows(prompt_ids))
-        return _mean_of_sigmoid(mean, variance)
+        rows = self.table.rows(prompt_ids)
+        return (1.0 - self._hopeless(rows)) * _mean_of_sigmoid(*self._predict(rows))
 
     def interval(self, prompt_ids: Sequence[PromptId], level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
-        mean, variance = self._predict(self.table.rows(prompt_ids))
+        rows = self.table.rows(prompt_ids)
+        mean, variance = self._predict(rows)
         reach = NormalDist().inv_cdf(0.5 + level / 2.0) * np.sqrt(variance)
-        return sigmoid(mean - reach), sigmoid(mean + reach)
+        low, high = sigmoid(mean - reach), sigmoid(mean + reach)
+        low[self._hopeless(rows) > (1.0 - level) / 2.0] = 0.0
+        return np.where(low < _EDGE, 0.0, low), np.where(high > 1.0 - _EDGE, 1.0, high)
+
+    def _hopeless(self, rows: np.ndarray) -> np.ndarray:
+        """(P,) chance that the prompt is hopeless."""
+        evidence = np.zeros(len(rows))
+        evidence[rows >= 0] = self.table["evidence"][rows[rows >= 0]]
+        return sigmoid(math.log(self._hopeless_share / (1.0 - self._hopeless_share)) - evidence)
 
     def _predict(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of each prompt's logit, as of now."""
-        mean = np.full(len(rows), self._ability)
-        spread = self._spread * self._scale**2
-        variance = np.full(len(rows), spread)
+        """Mean and variance of each prompt's logit as of now, if it is not hopeless."""
+        mean, variance = np.full(len(rows), self._centre), np.full(len(rows), self._spread)
         seen = rows >= 0
-        age = self._step - self.table["step"][rows[seen]]
-        mean[seen] += self._scale * self.table["offset"][rows[seen]]
-        narrowed = self._scale**2 * self.table["variance"][rows[seen]]
-        variance[seen] = np.minimum(narrowed + self._wander * age, 2.0 * spread)
+        row = rows[seen]
+        mean[seen] = np.clip(
+            self._shift + self._scale * self.table["logit"][row], -_LARGEST_LOGIT, _LARGEST_LOGIT
+        )
+        p = sigmoid(mean[seen])
+        gained = self._wander * (self._step - self.table["step"][row]) * 2.0 * np.sqrt(p * (1.0 - p))
+        narrowed = self._scale**2 * self.table["variance"][row]
+        variance[seen] = np.clip(narrowed + gained, _SPREADS[0], max(2.0 * self._spread, _SPREADS[0]))
         return mean, variance
 
     def update(self, visits: Visits) -> None:
+        if self._step == 0:
+            self._centre = _centre(
+                (visits.successes_P.sum() + 0.5) / (visits.attempts_P.sum() + 1.0), self._spread
+            )
         self._step += 1
         rows = self.table.rows(visits.prompt_ids)
-        new = rows < 0
+        self._move_all(*self._predict(rows), 1.0 - self._hopeless(rows), visits)
         mean, variance = self._predict(rows)
-        if not self._started:
-            rate = min(max(visits.success_rate, 0.005), 0.995)
-            # A spread of σ² pulls the mean of sigmoids towards 1/2: undo that for the starting point.
-            self._ability = math.log(rate / (1.0 - rate)) * math.sqrt(1.0 + math.pi * self._spread / 8.0)
-            self._started = True
-            mean = np.full(len(rows), self._ability)
-        direction = np.stack([np.ones(len(rows)), mean - self._ability])
-        move = self._common_move(mean, variance, direction, visits)
-        mean = mean + move @ direction
-        posterior, narrowed = _posterior(mean, variance, visits.successes_P, visits.attempts_P)
-        self._learn_wander(mean, variance, visits, new)
-        self._ability += move[0]
-        self._scale *= 1.0 + move[1]
+        widened = self._learn_wander(mean, variance, visits, rows >= 0)
+        posterior, narrowed = _posterior(mean, widened, visits.successes_P, visits.attempts_P)
         rows = self.table.rows(visits.prompt_ids, create=True)
-        self.table["offset"][rows] = (posterior - self._ability) / self._scale
+        missed = self.table["evidence"][rows] + _log_chance_of_no_success(mean, variance, visits.attempts_P)
+        self.table["evidence"][rows] = np.where(
+            visits.successes_P > 0.0, _LARGEST_EVIDENCE, np.maximum(missed, -_LARGEST_EVIDENCE)
+        )
+        self._learn_population(posterior, narrowed, 1.0 - self._hopeless(rows), visits)
+        self.table["logit"][rows] = (posterior - self._shift) / self._scale
         self.table["variance"][rows] = narrowed / self._scale**2
         self.table["step"][rows] = self._step
-        self._learn_spread(rows)
 
-    def _common_move(
-        self, mean: np.ndarray, variance: np.ndarray, direction: np.ndarray, visits: Visits
-    ) -> np.ndarray:
-        """Most likely move of (ability, log scale) given the step's outcomes (iterated weighted least squares).
+    def _move_all(self, mean: np.ndarray, variance: np.ndarray, hope: np.ndarray, visits: Visits) -> None:
+        """Move every logit as the step's outcomes say all have moved.
 
         Args:
-            mean, variance: (P,) of each prompt's logit, as expected before the step.
-            direction: (2, P) how each prompt's logit answers to each move.
+            mean, variance: (P,) of each visited prompt's logit, as expected before the step.
+            hope: (P,) chance that it is not hopeless.
             visits: The outcomes.
         """
+        live = np.abs(hope * _mean_of_sigmoid(mean, variance) - 0.5) < 0.5 - _LIVE
+        pivot = float(mean[live].mean()) if live.any() else self._centre
+        direction = np.stack([np.ones(int(live.sum())), mean[live] - pivot])
+        rate = visits.successes_P[live] / visits.attempts_P[live]
+        a, b = self._common_move(
+            mean[live], variance[live], direction, rate, visits.attempts_P[live], hope[live]
+        )
+        scale = float(np.clip(self._scale * (1.0 + b), *_SCALES))
+        b = scale / self._scale - 1.0
+        self._scale = scale
+        self._shift += a + b * (self._shift - pivot)
+        self._spread = float(np.clip(self._spread * (1.0 + b) ** 2, *_SPREADS))
+        self._centre = float(
+            np.clip(self._centre + a + b * (self._centre - pivot), -_LARGEST_LOGIT, _LARGEST_LOGIT)
+        )
+
+    def _common_move(
+        self,
+        mean: np.ndarray,
+        variance: np.ndarray,
+        direction: np.ndarray,
+        rate: np.ndarray,
+        attempts: np.ndarray,
+        hope: np.ndarray,
+    ) -> np.ndarray:
+        """Most likely (a, b) given outcomes of (L,) live prompts, by iterated weighted least squares.
+
+        Args:
+            mean, variance: (L,) of each prompt's logit, as expected before the step.
+            direction: (2, L) how each prompt's logit answers to a and to b.
+            rate, attempts: (L,) share of rollouts that passed, and their number.
+            hope: (L,) weight of each prompt.
+        """
         move, precision = self._trend.copy(), 1.0 / np.array(self.MOVE_VARIANCE)
-        rate = visits.successes_P / visits.attempts_P
         for _ in range(4):
-            flat = 1.0 / np.sqrt(1.0 + np.pi * variance / 8.0)
-            p = sigmoid((mean + move @ direction) * flat)
-            slope = np.maximum(p * (1.0 - p), 1e-6) * flat
-            noise = p * (1.0 - p) / visits.attempts_P + slope**2 * variance + 1e-6
-            gradient = (direction * (slope * (rate - p) / noise)).sum(axis=1) - precision * (
+            p, slope, noise = _expected_rate(mean + move @ direction, variance, attempts)
+            gradient = (direction * (hope * slope * (rate - p) / noise)).sum(axis=1) - precision * (
                 move - self._trend
             )
-            weighted = direction * (slope**2 / noise)
+            weighted = direction * (hope * slope**2 / noise)
             # Summed by NumPy, not BLAS: the same bits whatever the number of threads.
             information = (weighted[:, None] * direction).sum(axis=2) + np.diag(precision)
             move = np.clip(move + np.linalg.solve(information, gradient), -_LARGEST_MOVE, _LARGEST_MOVE)
         if self._step > 1:
-            self._trend += self.TREND_WEIGHT * (move - self._trend)
+            self._trend = self.TREND_KEPT * (self._trend + self.TREND_WEIGHT * (move - self._trend))
         return move
 
-    def _learn_wander(self, mean: np.ndarray, variance: np.ndarray, visits: Visits, new: np.ndarray) -> None:
-        """Raise or lower the wander until surprises are as large as predicted."""
-        old = ~new
-        if old.sum() < 8:
-            return
-        flat = 1.0 / np.sqrt(1.0 + np.pi * variance[old] / 8.0)
-        p = sigmoid(mean[old] * flat)
-        slope = p * (1.0 - p) * flat
-        expected = p * (1.0 - p) / visits.attempts_P[old] + slope**2 * variance[old]
-        surprise = (visits.successes_P[old] / visits.attempts_P[old] - p) ** 2
-        ratio = float(surprise.sum() / max(expected.sum(), 1e-9))
-        self._wander = float(np.clip(self._wander * ratio**0.1, 1e-4, 0.5))
+    def _learn_wander(
+        self, mean: np.ndarray, variance: np.ndarray, visits: Visits, seen: np.ndarray
+    ) -> np.ndarray:
+        """Raise or lower the wander until surprises are as large as predicted.
 
-    def _learn_spread(self, rows: np.ndarray) -> None:
-        """Move the spread of difficulties, and the ability's zero, towards what the step's prompts show."""
-        offset, variance = self.table["offset"][rows], self.table["variance"][rows]
-        weight = len(rows) / (len(rows) + self.SPREAD_WEIGHT)
-        self._spread += weight * (float(np.mean(offset**2 + variance)) - self._spread)
+        Returns:
+            (P,) variances, widened where a prompt's outcome is a surprise.
+        """
+        p, _, noise = _expected_rate(mean, variance, visits.attempts_P)
+        surprise = (visits.successes_P / visits.attempts_P - p) ** 2
+        judged = seen & (np.abs(p - 0.5) < 0.5 - _LIVE)
+        if judged.sum() >= 8:
+            ratio = float(surprise[judged].sum() / noise[judged].sum())
+            self._wander = float(np.clip(self._wander * ratio**self.WANDER_WEIGHT, *_WANDERS))
+        return np.clip(variance * surprise / (noise * _SURPRISE**2), variance, _WIDEST)
+
+    def _learn_population(
+        self, posterior: np.ndarray, narrowed: np.ndarray, hope: np.ndarray, visits: Visits
+    ) -> None:
+        """Move what is expected of a prompt never visited towards what the step's prompts show."""
+        expected = float(_mean_of_sigmoid(np.array(self._centre), np.array(self._spread)))
+        weight = len(posterior) / (len(posterior) + self.SPREAD_WEIGHT)
+        share = self._hopeless_share + weight * (1.0 - hope.mean() - self._hopeless_share)
+        self._hopeless_share = float(np.clip(share, *_HOPELESS_SHARES))
+        found = float(np.average((posterior - self._centre) ** 2 + narrowed, weights=hope))
+        rate = float(np.average(visits.successes_P / visits.attempts_P, weights=hope))
+        self._spread = float(np.clip(self._spread + weight * (found - self._spread), *_SPREADS))
+        self._centre = _centre(expected + self.CENTRE_WEIGHT * (rate - expected), self._spread)
 
     def state_dict(self) -> dict[str, Any]:
-        filtered = {
+        return {
             "step": self._step,
-            "ability": self._ability,
+            "shift": self._shift,
             "scale": self._scale,
-            "trend": self._trend.tolist(),
-            "started": self._started,
+            "centre": self._centre,
             "spread": self._spread,
             "wander": self._wander,
+            "hopeless_share": self._hopeless_share,
+            "trend": self._trend.tolist(),
         }
-        return {"filter": filtered}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        filtered = state["filter"]
-        self._step, self._started = int(filtered["step"]), bool(filtered["started"])
-        self._ability, self._scale, self._spread, self._wander = (
-            float(filtered[name]) for name in ("ability", "scale", "spread", "wander")
-        )
-        self._trend = np.array(filtered["trend"], dtype=float)
+        loaded = {
+            "_step": int(saved_number(state, "step", low=0)),
+            "_shift": saved_number(state, "shift"),
+            "_scale": saved_number(state, "scale", *_SCALES),
+            "_centre": saved_number(state, "centre", -_LARGEST_LOGIT, _LARGEST_LOGIT),
+            "_spread": saved_number(state, "spread", *_SPREADS),
+            "_wander": saved_number(state, "wander", *_WANDERS),
+            "_hopeless_share": saved_number(state, "hopeless_share", *_HOPELESS_SHARES),
+            "_trend": saved_numbers(state, "trend", length=2),
+        }
+        self.__dict__.update(loaded)
+
+
+def _centre(rate: float, spread: float) -> float:
+    """Mean of normal logits of variance `spread` whose sigmoids have the mean `rate`."""
+    rate = min(max(float(rate), 1e-4), 1.0 - 1e-4)
+    centre = math.log(rate / (1.0 - rate)) * math.sqrt(1.0 + math.pi * spread / 8.0)
+    return min(max(centre, -_LARGEST_LOGIT), _LARGEST_LOGIT)
 
 
 def _mean_of_sigmoid(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """E[sigmoid(x)] for x normal, by MacKay's probit approximation."""
-    return sigmoid(mean / np.sqrt(1.0 + np.pi * variance / 8.0))
+    """E[sigmoid(x)] for x normal: MacKay's probit approximation, below the bound E[e^x] of its tail."""
+    size = np.abs(mean)
+    tail = np.exp(np.minimum(variance / 2.0 - size, 0.0))
+    rare = np.minimum(sigmoid(-size / np.sqrt(1.0 + np.pi * variance / 8.0)), tail)
+    return np.where(mean > 0.0, 1.0 - rare, rare)
+
+
+def _expected_rate(
+    mean: np.ndarray, variance: np.ndarray, attempts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean of the share of rollouts that pass, its slope in the logit, and its variance."""
+    flat = 1.0 / np.sqrt(1.0 + np.pi * variance / 8.0)
+    p = sigmoid(mean * flat)
+    slope = np.maximum(p * (1.0 - p), 1e-6) * flat
+    return p, slope, p * (1.0 - p) / attempts + slope**2 * variance + 1e-6
+
+
+def _log_chance_of_no_success(mean: np.ndarray, variance: np.ndarray, attempts: np.ndarray) -> np.ndarray:
+    """log E[(1 − sigmoid(x))^attempts] for x normal, by Gauss–Hermite quadrature."""
+    x = mean[:, None] + np.sqrt(variance)[:, None] * _NODES
+    return np.log(((1.0 - sigmoid(x)) ** attempts[:, None] * _WEIGHTS).sum(axis=1) + 1e-300)
 
 
 def _posterior(

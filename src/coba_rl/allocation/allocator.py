@@ -14,6 +14,7 @@ from coba_rl.allocation.allocation import Allocation
 from coba_rl.allocation.metrics import measure_allocation, measure_outcomes
 from coba_rl.allocation.pass_rates import Visits
 from coba_rl.allocation.prompt_table import PromptId, check_prompt_ids
+from coba_rl.allocation.saved import saved_number
 from coba_rl.allocation.strategies import Strategy, make_strategy
 from coba_rl.errors import CobaError, OptionError, StateError
 
@@ -238,10 +239,15 @@ class BudgetAllocator:
 
     def _restore(self, progress: dict[str, Any]) -> None:
         self.strategy.load_state_dict(progress["strategy_state"])
+        step = int(saved_number(progress, "step", low=0))
+        allocation_metrics, outcome_metrics = (
+            {name: saved_number(progress[kind], name) for name in progress[kind]}
+            for kind in ("allocation_metrics", "outcome_metrics")
+        )
         self._step, self._allocation_metrics, self._outcome_metrics = (
-            int(progress["step"]),
-            dict(progress["allocation_metrics"]),
-            dict(progress["outcome_metrics"]),
+            step,
+            allocation_metrics,
+            outcome_metrics,
         )
 
     def _check_state(self, state: dict[str, Any]) -> None:

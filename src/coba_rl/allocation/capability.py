@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from coba_rl.allocation.saved import saved_numbers
 from coba_rl.errors import OptionError
 
 
@@ -114,5 +115,6 @@ class Capability:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
+        recent = saved_numbers(state, "recent", low=0.0, high=1.0)
         self._recent.clear()
-        self._recent.extend(float(value) for value in state["recent"])
+        self._recent.extend(recent.tolist())

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from coba_rl.allocation.capability import Capability
-from coba_rl.allocation.prompt_table import PromptId, PromptTable
+from coba_rl.allocation.prompt_table import Column, PromptId, PromptTable
 from coba_rl.errors import OptionError
 
 _TINY = 1e-9  # keeps logits finite
+_COUNT = Column(0.0, low=0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,10 +42,10 @@ class PassRateEstimator(ABC):
     """Turns visits into pass rates. `estimate` before a step, `update` after it.
 
     Args:
-        columns: What is kept of each prompt: name → value before its first visit.
+        columns: What is kept of each prompt, by name.
     """
 
-    def __init__(self, columns: dict[str, float]) -> None:
+    def __init__(self, columns: dict[str, Column]) -> None:
         self.table = PromptTable(columns)
 
     @abstractmethod
@@ -94,8 +95,8 @@ class WindowEstimator(PassRateEstimator):
         if visits < 1:
             raise OptionError(f"visits={visits!r}: expected at least 1 visit to average over.")
         self._visits = visits
-        slots = {f"{kind}_{slot}": 0.0 for kind in ("successes", "attempts") for slot in range(visits)}
-        super().__init__({**slots, "num_visits": 0.0})
+        slots = {f"{kind}_{slot}": _COUNT for kind in ("successes", "attempts") for slot in range(visits)}
+        super().__init__({**slots, "num_visits": _COUNT})
 
     def estimate(self, prompt_ids: Sequence[PromptId]) -> np.ndarray:
         rows = self.table.rows(prompt_ids)
@@ -143,9 +144,9 @@ class PosteriorEstimator(PassRateEstimator):
                 f"decay={decay!r}: expected a share in [0, 1] of the old counts to keep at a visit."
             )
         self._decay = decay
-        super().__init__({"successes": 0.0, "attempts": 0.0, **self._extra_columns()})
+        super().__init__({"successes": _COUNT, "attempts": _COUNT, **self._extra_columns()})
 
-    def _extra_columns(self) -> dict[str, float]:
+    def _extra_columns(self) -> dict[str, Column]:
         return {}
 
     def _mean(self, rows: np.ndarray) -> np.ndarray:
@@ -191,8 +192,8 @@ class DriftEstimator(PosteriorEstimator):
         super().__init__(prior, decay)
         self._recent = Capability(self.SMOOTHING_STEPS)
 
-    def _extra_columns(self) -> dict[str, float]:
-        return {"global_logit": math.nan}
+    def _extra_columns(self) -> dict[str, Column]:
+        return {"global_logit": Column(math.nan)}
 
     def _global_logit(self) -> float:
         # Half a success and half a failure in a thousand keep the shift finite when all or nothing passes.

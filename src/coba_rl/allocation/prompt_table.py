@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from coba_rl.errors import StateError
 
 PromptId = str | int
+
+
+class Column(NamedTuple):
+    """A column of a `PromptTable`: its value in a new row, and the range of values it can hold."""
+
+    default: float
+    low: float = -np.inf
+    high: float = np.inf
+
 
 _EMPTY = -1
 _LEAST_SLOTS = 64
@@ -67,18 +76,18 @@ class PromptTable:
     and 62 with five.
 
     Args:
-        columns: Column name → value of a new row.
+        columns: What each column holds, by name.
 
     Example:
-        >>> table = PromptTable({"successes": 0.0})
+        >>> table = PromptTable({"successes": Column(0.0, low=0.0)})
         >>> rows = table.rows(["a", "b", "a"], create=True)
         >>> table["successes"][rows[0]] = 3.0
         >>> table["successes"][table.rows(["b", "a"])].tolist()
         [0.0, 3.0]
     """
 
-    def __init__(self, columns: dict[str, float]) -> None:
-        self._defaults = dict(columns)
+    def __init__(self, columns: dict[str, Column]) -> None:
+        self._kinds = dict(columns)
         self._num_rows = 0
         self._key_of = np.zeros(0, dtype=np.uint64)
         self._columns = {name: np.zeros(0) for name in columns}
@@ -130,7 +139,7 @@ class PromptTable:
         self._key_of[first : self._num_rows] = keys
         for name, values in self._columns.items():
             self._columns[name] = self._grown(values)
-            self._columns[name][first : self._num_rows] = self._defaults[name]
+            self._columns[name][first : self._num_rows] = self._kinds[name].default
         self._index(first)
 
     def _grown(self, values: np.ndarray) -> np.ndarray:
@@ -186,7 +195,7 @@ class PromptTable:
         """A table like this one that holds what `state_dict` or `arrays` returned; arrays become its own.
 
         Raises:
-            StateError: Columns are missing, foreign, or of another length than the hashes.
+            StateError: Columns are missing, foreign, of another length than the hashes, or hold impossible values.
         """
         columns = state["columns"]
         if set(columns) != set(self._columns):
@@ -194,15 +203,24 @@ class PromptTable:
                 f"The saved pass rates have the columns {sorted(columns)}, this estimator needs "
                 f"{sorted(self._columns)}. Resume with the estimator and options of the saved run."
             )
-        table = PromptTable(self._defaults)
+        table = PromptTable(self._kinds)
         table._key_of = keys = _as_keys(state["keys"])
         table._num_rows = len(keys)
         table._columns = {name: np.asarray(columns[name], dtype=float) for name in self._columns}
-        values = table._columns.values()
-        sound = all(column.shape == keys.shape and np.isfinite(column).all() for column in values)
-        if not sound or not table._index(0):
+        if any(column.shape != keys.shape for column in table._columns.values()) or not table._index(0):
             raise StateError("The saved pass rates are damaged: prompts and columns do not match.")
+        for name, kind in self._kinds.items():
+            _check_column(name, table[name], kind)
         return table
+
+
+def _check_column(name: str, values: np.ndarray, kind: Column) -> None:
+    impossible = ~(np.isfinite(values) & (values >= kind.low) & (values <= kind.high))
+    if impossible.any():
+        raise StateError(
+            f"The saved pass rates are damaged: {name} is {float(values[impossible][0])!r} for a prompt, expected a "
+            f"number in [{kind.low:g}, {kind.high:g}]. Use another checkpoint."
+        )
 
 
 def _as_keys(keys: Any) -> np.ndarray:

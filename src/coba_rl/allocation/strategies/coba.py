@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coba_rl.allocation.capability import beta_shape, transform
+from coba_rl.allocation.saved import saved_number
 from coba_rl.allocation.strategies.base import GainStrategy, require
 from coba_rl.allocation.value import Gains, coba_gains, coba_value
 
@@ -59,7 +60,7 @@ class BetaStrategy(GainStrategy):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self._tau_used = float(state["tau"])
+        self._tau_used = saved_number(state, "tau", low=np.nextafter(0.0, 1.0))
 
 
 def variance_tau(p_P: np.ndarray) -> float:
@@ -145,8 +146,8 @@ class Coba(BetaStrategy):
 
     What is ours, and why (docs/experiments.md has the measurements):
 
-    - Pass rates come from one global ability and one difficulty a prompt (`ability`), because an estimate one
-      epoch old lags behind the policy, and a window of one visit reads p = 0.9 as 1.0.
+    - Pass rates are moved along with the policy's ability, and hopeless prompts told from hard ones (`ability`):
+      an estimate one epoch old lags behind the policy, and a window of one visit reads p = 0.9 as 1.0.
     - τ grows with the mean budget: `tau_per_rollout` times total/P, unless `tau` fixes it. Saturation then
       means the same at every budget; a τ of several rollouts gives everything to a few prompts.
     - The preferred pass rate, the mode of the density, follows what the policy can do: from `preferred_min` when

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from coba_rl.allocation.saved import saved_number
 from coba_rl.allocation.strategies.base import require
 from coba_rl.allocation.strategies.coba import BetaStrategy
 from coba_rl.errors import OptionError
@@ -55,4 +56,4 @@ class LinearDecay(BetaStrategy):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self._step = int(state["step"])
+        self._step = int(saved_number(state, "step", low=0))

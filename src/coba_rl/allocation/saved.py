@@ -1,0 +1,51 @@
+"""Numbers read back from a saved state: each must be one that the program could have written."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from coba_rl.errors import StateError
+
+
+def saved_number(state: dict[str, Any], name: str, low: float = -math.inf, high: float = math.inf) -> float:
+    """A number of a saved state.
+
+    Raises:
+        StateError: It is missing, not a finite number, or outside [low, high].
+
+    Example:
+        >>> saved_number({"step": 3}, "step", low=0)
+        3.0
+    """
+    value = state.get(name)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not (is_number and math.isfinite(value) and low <= value <= high):
+        raise StateError(
+            f"The saved state is damaged: {name} is {value!r}, expected a number in [{low:g}, {high:g}]. "
+            "Use another checkpoint."
+        )
+    return float(value)
+
+
+def saved_numbers(
+    state: dict[str, Any],
+    name: str,
+    low: float = -math.inf,
+    high: float = math.inf,
+    length: int | None = None,
+) -> np.ndarray:
+    """A list of numbers of a saved state, as a float64 array.
+
+    Raises:
+        StateError: It is missing, of another length, or holds anything but finite numbers in [low, high].
+    """
+    values = state.get(name)
+    if not isinstance(values, list) or length not in (None, len(values)):
+        expected = "a list of numbers" if length is None else f"a list of {length} numbers"
+        raise StateError(
+            f"The saved state is damaged: {name} is {values!r}, expected {expected}. Use another checkpoint."
+        )
+    return np.array([saved_number({name: value}, name, low, high) for value in values], dtype=float)
