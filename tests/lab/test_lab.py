@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from coba_rl.errors import OptionError
+from coba_rl.config_file import validated
+from coba_rl.errors import ConfigError, OptionError
 from coba_rl.lab.config import LabConfig
 from coba_rl.lab.grpo import advantages, policy_loss
 from coba_rl.lab.policy import LabPolicy, UniqueRollouts
-from coba_rl.lab.run import LabRun
+from coba_rl.lab.run import STREAMS, LabRun, random_streams
 from coba_rl.tasks.policy import build_tokenizer, policy_path
 from coba_rl.tasks.prefix_scan import PrefixScan
 
@@ -104,7 +105,7 @@ def test_a_run_is_repeatable_bit_for_bit() -> None:
     first, second = LabRun(SHORT).run(), LabRun(SHORT).run()
     assert first.curve == second.curve
     assert first.steps == second.steps
-    assert (first.after_P == second.after_P).all()
+    assert (first.after_N == second.after_N).all()
 
 
 def test_exact_pass_rates_have_no_error() -> None:
@@ -116,6 +117,68 @@ def test_unsolvable_prompts_never_succeed() -> None:
     result = LabRun(SHORT.model_copy(update={"unsolvable": 1.0})).run()
     assert all(step["coba/success_per_rollout"] == 0.0 for step in result.steps)
     assert result.curve[0][1] == result.final  # nothing to learn from
+
+
+def test_solved_prompts_always_succeed_and_are_never_unsolvable() -> None:
+    result = LabRun(SHORT.model_copy(update={"solved": 1.0})).run()
+    assert all(step["coba/success_per_rollout"] == 1.0 for step in result.steps)
+    assert result.curve[0][1] == result.final  # nothing to learn from
+    for shares in ((0.45, 0.25), (0.5, 0.5), (1 / 3, 2 / 3), (0.501, 0.499)):
+        run = LabRun(
+            SHORT.model_copy(update={"unsolvable": shares[0], "solved": shares[1], "train_prompts": 101})
+        )
+        assert not (run._unsolvable & run._solved).any()
+        assert run._unsolvable.sum() == round(shares[0] * 101)
+        assert (run._unsolvable | run._solved).sum() == round(sum(shares) * 101)
+
+
+def test_shares_that_do_not_fit_beside_each_other_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'solved' is 0.6: .*unsolvable=0.5"):
+        validated(LabConfig, {"unsolvable": 0.5, "solved": 0.6})
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_two_streams_of_random_numbers_coincide(seed: int) -> None:
+    """Those of a run and those that made its prompts and its policy; neither with the run's own seed nor with 0."""
+    streams = random_streams(seed)
+    assert set(streams) == set(STREAMS)
+    first = {name: rng.integers(2**63) for name, rng in streams.items()}
+    for other in {0, seed}:
+        for entropy in (other, *([other, i] for i in range(8))):
+            first[f"{entropy}"] = np.random.default_rng(entropy).integers(2**63)
+    distinct = len(first) - len({0, seed})  # a seed alone and the same with a zero after it are one
+    assert len(set(first.values())) == distinct
+
+
+def test_a_run_draws_from_its_own_streams_only() -> None:
+    """Sampling at seed 0 is not the stream of the prompts, and lucky verdicts do not move the rollouts."""
+    plain, lucky = (LabRun(SHORT.model_copy(update={"lucky": share})) for share in (0.0, 0.5))
+    sampled = [
+        run.policy.sample(run._problems[:4], np.full(4, 9), run._streams["sampling"]).completions
+        for run in (plain, lucky)
+        for _ in [run._judge(run._problems[:1], np.array([0]), _wrong(run))]
+    ]
+    assert sampled[0] == sampled[1]
+    of_the_prompts = plain.policy.sample(plain._problems[:4], np.full(4, 9), np.random.default_rng([0, 0]))
+    assert sampled[0] != of_the_prompts.completions
+
+
+def _wrong(run: LabRun) -> UniqueRollouts:
+    return UniqueRollouts(np.array([0]), [(0, 0, 0)], np.array([50]))
+
+
+def test_tokens_are_counted_and_can_end_a_run() -> None:
+    policy = LabPolicy(policy_path("moderate"), TASK.max_completion_length)
+    rollouts = policy.sample(TASK.train_problems()[:3], np.array([5, 1, 3]), np.random.default_rng(0))
+    each = [len(c) for c, n in zip(rollouts.completions, rollouts.count_U, strict=True) for _ in range(n)]
+    assert rollouts.num_tokens == sum(each)
+    assert len(each) == 9
+    plain = LabRun(SHORT).run()
+    spent = np.cumsum([step["tokens"] for step in plain.steps])
+    for tokens, steps in ((1, 1), (spent[0], 1), (spent[0] + 1, 2), (spent[-1] + 1, 4)):
+        result = LabRun(SHORT, tokens=int(tokens)).run()
+        assert len(result.steps) == result.curve[-1][0] == steps
+        assert result.steps[0]["tokens"] == spent[0]
 
 
 def test_selection_leaves_out_what_is_worth_little() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import json
 import os
 import signal
@@ -42,6 +43,9 @@ regime = "moderate"
 strategy = "uniform"
 [arms.coba]
 strategy = "coba"
+[arms.even]
+strategy = "uniform"
+tokens_of = "coba"
 """
 
 
@@ -67,6 +71,11 @@ def test_shipped_studies_are_sound(name: str) -> None:
         ({"arms": {"uniform": {"strategy": "uniforn"}}}, "Did you mean 'uniform'"),
         ({"arms": {"uniform": {"options": {"kapa": 3}}}}, "kappa"),
         ({"base": {"max_budget": 1}}, "bounds"),
+        ({"base": {"tokens_of": "coba"}}, "belongs into an arm"),
+        ({"settings": {"x": {"tokens_of": "coba"}}}, "belongs into an arm"),
+        ({"arms": {"uniform": {"tokens_of": "unifrom"}, "coba": {}}}, "tokens_of is 'unifrom'.*Known: coba"),
+        ({"arms": {"uniform": {"tokens_of": "uniform"}}}, "tokens_of is 'uniform'"),
+        ({"settings": {"x": {"unsolvable": 0.6, "solved": 0.5}}}, "'solved' is 0.5"),
     ],
 )
 def test_mistakes_are_named_before_anything_runs(change: dict, message: str) -> None:
@@ -74,6 +83,47 @@ def test_mistakes_are_named_before_anything_runs(change: dict, message: str) -> 
 
     with pytest.raises(ConfigError, match=message):
         check_study({**tomllib.loads(SMALL), **change}, "small")
+
+
+def test_a_run_that_ends_by_tokens_follows_the_run_it_is_paired_with() -> None:
+    import tomllib
+
+    def keys(**changes: object) -> dict[str, str]:
+        study = check_study({**tomllib.loads(SMALL), "seeds": [0], **changes}, "small")
+        return {run.arm: run.key for run in study.runs()}
+
+    first, plain = keys(), tomllib.loads(SMALL)["arms"]
+    assert first["even"] != first["uniform"]
+    changed = keys(arms={**plain, "coba": {"strategy": "coba", "options": {"kappa": 7.0}}})
+    assert changed["uniform"] == first["uniform"]
+    assert changed["even"] != first["even"]
+    study = load_study("polarised", seeds=[10])
+    for run in study.runs():
+        assert (run.tokens_of is not None) == (run.arm == "uniform at coba's tokens")
+        if run.tokens_of:
+            assert (run.tokens_of.arm, run.tokens_of.setting, run.tokens_of.config.seed) == (
+                "coba",
+                run.setting,
+                10,
+            )
+
+
+@pytest.mark.parametrize("name", ["main", "robustness", "polarised"])
+def test_the_comparisons_that_are_shown_first_state_equal_tokens_too(name: str) -> None:
+    study = load_study(name)
+    assert [run.config.strategy for run in study.runs() if run.tokens_of] == ["uniform"] * (
+        len(study.seeds) * len(study.settings)
+    )
+
+
+def test_a_study_without_its_packages_says_so_before_it_runs(
+    tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "scipy" else find(name))
+    assert main(["study", "main", "--output-dir", str(tmp_path / "out")]) == 2
+    assert "A study needs scipy: pip install" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_study_that_was_stopped_goes_on_and_ends_the_same(tmp_path: Path, capsys) -> None:
@@ -85,7 +135,7 @@ def test_a_study_that_was_stopped_goes_on_and_ends_the_same(tmp_path: Path, caps
     first = json.loads(capsys.readouterr().out)
     table = (folder / "results.csv").read_text(encoding="utf-8")
     files = sorted((folder.parent / "runs").iterdir())
-    assert len(files) == 4
+    assert len(files) == 6
     kept = files[0].stat().st_mtime_ns
     for file in files[1:]:
         file.unlink()
@@ -102,15 +152,29 @@ def test_a_study_that_was_stopped_goes_on_and_ends_the_same(tmp_path: Path, caps
 
 def _check_table(folder: Path, table: str) -> None:
     rows = list(csv.DictReader(table.splitlines()))
-    assert len(rows) == 4 * 3
-    assert {int(row["rollouts"]) for row in rows} == {0, 3 * 1024, 6 * 1024}
+    fixed = [row for row in rows if row["arm"] != "even"]
+    assert len(fixed) == 4 * 3
+    assert {int(row["rollouts"]) for row in fixed} == {0, 3 * 1024, 6 * 1024}
+    _check_tokens(rows)
     final = [float(row["accuracy"]) for row in rows if row["arm"] == "coba" and row["step"] == "6"]
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     shown = next(arm for arm in summary["arms"] if arm["arm"] == "coba")["final"]["value"]
     assert shown == pytest.approx(np.mean(final))
     assert final[0] != final[1]
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert page.count("<figure>") >= 5
+    assert page.count("<figure>") >= 6
+    assert "Held-out accuracy by tokens" in page
+    for made in (page, (folder / "tables.md").read_text(encoding="utf-8"), summary["made_by"]):
+        assert "Made by coba-rl" in made
+
+
+def _check_tokens(rows: list[dict[str, str]]) -> None:
+    spent = {(row["arm"], row["seed"]): (int(row["rollouts"]), int(row["tokens"])) for row in rows}
+    for seed in "01":
+        assert spent["uniform", seed][0] == spent["coba", seed][0]
+        assert spent["uniform", seed][1] != spent["coba", seed][1]
+        beyond = spent["even", seed][1] - spent["coba", seed][1]
+        assert 0 <= beyond < spent["even", seed][1] / 6  # less than a step too many
 
 
 @pytest.mark.parametrize(

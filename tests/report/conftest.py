@@ -225,10 +225,17 @@ def study_results() -> StudyResults:
             (step, 0.2 + step / 400 * (1 + 0.1 * run.config.seed) + gain * step / 120)
             for step in (0, 60, 120)
         ]
+        per_step = 6000 if run.arm == "uniform" else 6600
         steps = [
-            {"step": float(step), "budget_follows_true_value": 0.5, "pass_rate_rmse": 0.1, "coba/alpha": 2.0}
+            {
+                "step": float(step),
+                "tokens": per_step,
+                "budget_follows_true_value": 0.5,
+                "pass_rate_rmse": 0.1,
+                "coba/alpha": 2.0,
+            }
             for step in range(1, 121)
         ]
-        transitions = (np.eye(5, dtype=int) * 100 + run.config.seed).tolist()
-        records.append(RunRecord(run, curve, curve[-1][1], 0.35 + gain / 2, transitions, steps, 20.0))
-    return StudyResults(study, records)
+        before, after = [0, 2, 8, 14, 16] * 20, [2, 8, 14, 16, 16] * 20
+        records.append(RunRecord(run, curve, before, after, steps, 20.0))
+    return StudyResults(study, records, "Made by a test.")

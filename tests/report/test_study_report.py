@@ -12,14 +12,17 @@ from coba_rl.report.study_report import study_verdict, write_study_report
 
 def test_the_verdict_names_what_is_ahead_and_what_is_open(study_results: StudyResults) -> None:
     text = " ".join(study_verdict(study_results))
-    assert "hard, against uniform: coba <b> (+5.0 points) is ahead on every seed." in text
+    assert (
+        "hard, against uniform: coba <b> (+5.0 points with 110 % of the tokens) is ahead on every seed."
+        in text
+    )
     assert "hard, double, against uniform: no clear difference for coba <b>." in text
 
 
 def test_few_seeds_give_no_verdict(study_results: StudyResults) -> None:
     study = study_results.study.model_copy(update={"seeds": [0, 1]})
     records = [record for record in study_results.records if record.run.config.seed < 2]
-    text = " ".join(study_verdict(StudyResults(study, records)))
+    text = " ".join(study_verdict(StudyResults(study, records, "")))
     assert "nothing can be said" in text
     assert "ahead" not in text
 
@@ -57,10 +60,10 @@ def test_comparisons_pair_the_seeds(study_results: StudyResults) -> None:
 
 def test_an_arm_that_lost_on_one_seed_is_not_ahead(study_results: StudyResults) -> None:
     records = [
-        dataclasses.replace(record, final=0.0)
+        dataclasses.replace(record, curve=[*record.curve[:-1], (120, 0.0)])
         if (record.run.arm, record.run.setting, record.run.config.seed) == ("coba <b>", "hard", 2)
         else record
         for record in study_results.records
     ]
-    text = " ".join(study_verdict(StudyResults(study_results.study, records)))
+    text = " ".join(study_verdict(StudyResults(study_results.study, records, "")))
     assert "ahead" not in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import io
 import sys
 import time
@@ -24,6 +25,7 @@ from coba_rl.cli.tables import print_json, print_table
 from coba_rl.errors import ConfigError
 from coba_rl.files import write_atomic, write_json
 from coba_rl.lab.comparison import StudyResults, comparison_rows
+from coba_rl.lab.provenance import made_by
 from coba_rl.lab.runner import run_study
 from coba_rl.lab.study import Study, load_study, shipped_studies
 
@@ -47,6 +49,7 @@ class StudyCommand:
             return 0
         if self.workers < 1:
             raise ConfigError(f"--workers is {self.workers}, expected at least 1 process.")
+        _check_packages()
         changes: dict[str, Any] = {} if self.seeds is None else {"seeds": parse_seeds(self.seeds)}
         if self.steps is not None:
             changes["base"] = {"steps": self.steps}
@@ -62,7 +65,7 @@ class StudyCommand:
                     file=sys.stderr,
                 )
                 raise
-        results = StudyResults(study, records)
+        results = StudyResults(study, records, made_by())
         write_results(results, folder)
         if self.json:
             print_json(summary(results))
@@ -77,6 +80,14 @@ class StudyCommand:
         studies = {name: load_study(name) for name in shipped_studies()}
         rows = [[name, str(len(study.runs())), study.title] for name, study in studies.items()]
         print_table("Shipped studies", ["study", "runs", "title"], rows)
+
+
+def _check_packages() -> None:
+    """Raise `ConfigError` where the runs, or what is made of them, would fail for want of a package."""
+    needed = ("torch", "transformers", "scipy", "matplotlib", "jinja2")
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"A study needs {', '.join(missing)}: pip install 'coba-rl[trl,report]'.")
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -126,7 +137,7 @@ class StudyProgress:
 
     def update(self, key: str, step: int) -> None:
         """Take in that a run has finished a step."""
-        fresh, self._done[key] = self._done[key] == 0, step
+        self._done[key] = step
         finished = step == self._steps[key]
         self._bar.update(self._all, completed=sum(self._done.values()))
         if finished:
@@ -135,10 +146,10 @@ class StudyProgress:
             num = sum(self._done[k] == self._steps[k] for k in self._steps)
             if not self._live:
                 print(f"{num}/{len(self._steps)} runs: {self._names[key]}", file=sys.stderr, flush=True)
-        elif fresh:
-            self._tasks[key] = self._bar.add_task(self._names[key], total=self._steps[key])
         elif key in self._tasks:
             self._bar.update(self._tasks[key], completed=step)
+        else:
+            self._tasks[key] = self._bar.add_task(self._names[key], total=self._steps[key])
 
 
 def write_results(results: StudyResults, folder: Path) -> None:
@@ -157,8 +168,9 @@ def markdown_tables(results: StudyResults) -> str:
     """The tables of the terminal, for a README: one a setting, below a line that says what they show."""
     study = results.study
     parts = [
-        f"{study.title}. {study.question} {_seeds(study)}: mean with its 95 % bootstrap interval over seeds; "
-        "differences pair the seeds, in brackets on how many the arm was ahead."
+        f"{study.title}. {study.question} {_seeds(study)}: mean with its 95 % interval over seeds (Student's t); "
+        "differences pair the seeds, in brackets on how many the arm was ahead. Tokens are those generated in training. "
+        f"{results.made_by}"
     ]
     for setting in results.groups:
         columns, rows = comparison_rows(results, setting)
@@ -184,10 +196,12 @@ def summary(results: StudyResults) -> dict[str, Any]:
     study = results.study
     return {
         "study": study.model_dump(),
+        "made_by": results.made_by,
         "arms": [
             {
                 "setting": setting,
                 "arm": arm,
+                "tokens": results.tokens(setting, arm, study.baselines[0]),
                 **{m: results.estimate(setting, arm, m).as_dict() for m in ("final", "area")},
             }
             for setting in results.groups

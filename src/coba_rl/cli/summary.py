@@ -34,6 +34,7 @@ def print_summary(summary: dict[str, Any], as_json: bool) -> None:
         ["strategy", str(summary["strategy"])],
         ["steps", f"{summary['steps']:,}"],
         ["rollouts", f"{summary['rollouts']:,}"],
+        ["generated tokens", "–" if summary["tokens"] is None else f"{summary['tokens']:,}"],
         ["budgets, fewest to most", f"{summary['budget_min']} to {summary['budget_max']}"],
         ["dead groups, mean share", f"{summary['dead_groups']:.1%}"],
         ["training time", f"{summary['seconds']:.0f} s"],

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from coba_rl.cli.config import RunConfig, load_config, parse_overrides, to_toml
 from coba_rl.cli.run_folder import RunFolder
 from coba_rl.cli.summary import print_summary, write_report
@@ -17,7 +19,7 @@ from coba_rl.errors import ConfigError
 from coba_rl.evaluate import mean_estimate, paired_difference
 from coba_rl.files import read_jsonl
 from coba_rl.report.records import Allocations
-from coba_rl.report.series import rollouts_by_bin
+from coba_rl.report.series import MEAN_LENGTH, generated_tokens, rollouts_by_bin
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,8 @@ def summarise(
         after_P: The same after training.
         seconds: Training time of this process.
     """
-    allocations = list(read_jsonl(folder.allocations_file))
+    records = list(read_jsonl(folder.allocations_file))
+    allocations = Allocations.from_records(records)
     metrics = list(read_jsonl(folder.metrics_file))
     dead = [record["coba/dead_groups"] for record in metrics if record.get("coba/dead_groups") is not None]
     heldout: dict[str, Any] = {
@@ -156,15 +159,22 @@ def summarise(
             "after": mean_estimate(after_P).as_dict(),
             "gain": paired_difference(after_P, before_P).as_dict(),
         }
-    budgets = [record["budget"] for record in allocations]
+    budgets = [record["budget"] for record in records]
     return {
         "strategy": config.allocation.strategy,
         "steps": config.training.steps,
         "rollouts": sum(budgets),
+        "tokens": _generated_tokens(metrics, allocations),
         "budget_min": min(budgets, default=0),
         "budget_max": max(budgets, default=0),
         "dead_groups": sum(dead) / len(dead) if dead else 0.0,
         "seconds": seconds,
         "heldout": heldout,
-        "where_rollouts_went": rollouts_by_bin(Allocations.from_records(allocations)),
+        "where_rollouts_went": rollouts_by_bin(allocations),
     }
+
+
+def _generated_tokens(metrics: list[dict[str, Any]], allocations: Allocations) -> int | None:
+    logged = [record for record in metrics if record.get(MEAN_LENGTH) is not None]
+    steps, lengths = ([record[key] for record in logged] for key in ("step", MEAN_LENGTH))
+    return generated_tokens(np.array(steps), np.array(lengths), allocations)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from coba_rl.evaluate import Estimate, mean_estimate, paired_difference
+from coba_rl.evaluate import Estimate
 from coba_rl.lab.runner import RunRecord
 from coba_rl.lab.study import Study
 
@@ -16,6 +17,26 @@ MEASURES = ("final", "area")
 """Held-out accuracy at the end, and its mean over training (area under the learning curve)."""
 
 MEAN_OF_SETTINGS = "mean of the settings"
+
+
+def mean_over_seeds(values_N: npt.ArrayLike) -> Estimate:
+    """Mean with its 95 % interval by Student's t, for a few values that scatter about evenly around their mean.
+
+    Args:
+        values_N: (N,) one value a seed; a single one has no interval.
+
+    Example:
+        >>> round(mean_over_seeds([1.0, 2.0, 3.0]).high, 3)  # 2 + 4.303 · 1 / √3
+        4.484
+    """
+    from scipy.special import stdtrit  # only studies need it
+
+    values = np.asarray(values_N, dtype=np.float64)
+    mean, num = float(values.mean()), len(values)
+    if num < 2:
+        return Estimate(mean, np.nan, np.nan)
+    half = float(stdtrit(num - 1, 0.975) * values.std(ddof=1) / np.sqrt(num))
+    return Estimate(mean, mean - half, mean + half)
 
 
 @dataclass(frozen=True)
@@ -27,10 +48,12 @@ class Comparison:
     baseline: str
     measure: str
     difference: Estimate
-    """Arm − baseline, mean over seeds, with its 95 % bootstrap interval over seeds."""
+    """Arm − baseline, mean over seeds, with its 95 % interval over seeds (Student's t)."""
     wins: int
     """Seeds on which the arm was ahead."""
     seeds: int
+    tokens: float
+    """Tokens that the arm generated for each of the baseline's, mean over seeds."""
 
     def as_dict(self) -> dict[str, Any]:
         """Fit for JSON and CSV."""
@@ -45,6 +68,7 @@ class Comparison:
             "high": interval["high"],
             "wins": self.wins,
             "seeds": self.seeds,
+            "tokens": self.tokens,
         }
 
 
@@ -54,10 +78,11 @@ class StudyResults:
     Args:
         study: The study.
         records: Its runs.
+        made_by: What made them, in a sentence.
     """
 
-    def __init__(self, study: Study, records: Sequence[RunRecord]) -> None:
-        self.study = study
+    def __init__(self, study: Study, records: Sequence[RunRecord], made_by: str) -> None:
+        self.study, self.made_by = study, made_by
         self.records = list(records)
         self._by_arm: dict[tuple[str, str], list[RunRecord]] = {}
         for record in records:
@@ -80,15 +105,25 @@ class StudyResults:
         return settings if len(settings) == 1 else [*settings, MEAN_OF_SETTINGS]
 
     def estimate(self, setting: str, arm: str, measure: str) -> Estimate:
-        """Mean over seeds with its 95 % bootstrap interval."""
-        return mean_estimate(self.values(setting, arm, measure))
+        """Mean over seeds with its 95 % interval."""
+        return mean_over_seeds(self.values(setting, arm, measure))
 
     def comparison(self, setting: str, arm: str, baseline: str, measure: str) -> Comparison:
         """Arm − baseline, seed by seed."""
         a, b = self.values(setting, arm, measure), self.values(setting, baseline, measure)
-        return Comparison(
-            setting, arm, baseline, measure, paired_difference(a, b), int((a > b).sum()), len(a)
-        )
+        tokens = self.tokens(setting, arm, baseline)
+        wins = int((a > b).sum())
+        return Comparison(setting, arm, baseline, measure, mean_over_seeds(a - b), wins, len(a), tokens)
+
+    def tokens(self, setting: str, arm: str, baseline: str) -> float:
+        """Tokens that an arm generated for each of the baseline's, mean over pairs of runs."""
+        settings = list(self.study.settings) if setting == MEAN_OF_SETTINGS else [setting]
+        pairs = [
+            (a.tokens, b.tokens)
+            for name in settings
+            for a, b in zip(self.of(name, arm), self.of(name, baseline), strict=True)
+        ]
+        return float(np.mean([a / b for a, b in pairs]))
 
     def comparisons(self) -> list[Comparison]:
         """Every arm against every baseline, by setting and measure."""
@@ -102,7 +137,7 @@ class StudyResults:
         ]
 
     def tidy(self) -> list[dict[str, Any]]:
-        """One row for each measured point: setting, arm, seed, step, rollouts spent, held-out accuracy."""
+        """One row for each measured point: setting, arm, seed, step, rollouts and tokens generated, accuracy."""
         return [
             {
                 "setting": record.run.setting,
@@ -110,6 +145,7 @@ class StudyResults:
                 "seed": record.run.config.seed,
                 "step": step,
                 "rollouts": step * record.run.config.rollouts_per_step,
+                "tokens": int(record.tokens_by_step[step]),
                 "accuracy": accuracy,
             }
             for record in self.records
@@ -120,14 +156,16 @@ class StudyResults:
 def comparison_rows(results: StudyResults, setting: str) -> tuple[list[str], list[list[str]]]:
     """Headings and rows of the table of one setting: each arm, and its difference to each baseline.
 
-    Accuracy and its differences are in percent, with 95 % intervals over seeds.
+    Accuracy and its differences are in percent, with 95 % intervals over seeds; generated tokens in percent of the
+    first baseline's.
     """
     baselines = results.study.baselines
-    columns = ["arm", "final accuracy, %", "mean over training, %"]
+    columns = ["arm", f"tokens, % of {baselines[0]}", "final accuracy, %", "mean over training, %"]
     columns += [f"final − {baseline} (seeds ahead)" for baseline in baselines]
     rows = []
     for arm in results.study.arms:
-        row = [arm, *(_percent(results.estimate(setting, arm, measure)) for measure in MEASURES)]
+        tokens = f"{100 * results.tokens(setting, arm, baselines[0]):.0f}"
+        row = [arm, tokens, *(_percent(results.estimate(setting, arm, measure)) for measure in MEASURES)]
         for baseline in baselines:
             c = results.comparison(setting, arm, baseline, "final")
             row.append("–" if arm == baseline else f"{_percent(c.difference, '+')} ({c.wins}/{c.seeds})")

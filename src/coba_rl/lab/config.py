@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from coba_rl.allocation import BudgetAllocator
 from coba_rl.allocation.strategies.coba import BetaStrategy
@@ -33,7 +33,7 @@ class LabConfig(BaseModel):
     options: dict[str, Any] = {}
     """Options of the strategy; `estimator = "exact"` gives it the true pass rates."""
     seed: int = Field(0, ge=0)
-    """Of prompt order, sampling and noise."""
+    """Of prompt order, sampling, noise, and the choice of unsolvable and solved prompts: a stream each."""
     train_prompts: int = Field(512, ge=1)
     """Prompts of the data set; with P prompts a step, a prompt comes back every train_prompts/P steps."""
     steps: int = Field(120, ge=1)
@@ -50,6 +50,8 @@ class LabConfig(BaseModel):
     """Of AdamW."""
     unsolvable: Share = 0.0
     """Share of training prompts whose rollouts are always judged wrong."""
+    solved: Share = 0.0
+    """Share of training prompts whose rollouts are always judged right; none of them is `unsolvable`."""
     lucky: Share = 0.0
     """Chance that a wrong rollout is judged right."""
     value_threshold: Share = 0.0
@@ -57,15 +59,30 @@ class LabConfig(BaseModel):
     evaluate_every: int = Field(10, ge=1)
     """Steps between measurements of held-out accuracy."""
 
+    @field_validator("solved")
+    @classmethod
+    def _check_disjoint(cls, solved: float, info: ValidationInfo) -> float:
+        unsolvable = info.data.get("unsolvable", 0.0)
+        if unsolvable + solved > 1.0 + 1e-9:
+            raise ValueError(
+                f"no prompt is both, so with unsolvable={unsolvable!r} expected at most the rest"
+            )
+        return solved
+
     @property
     def rollouts(self) -> int:
-        """Rollouts of the whole run."""
+        """Rollouts of `steps` steps."""
         return self.steps * self.rollouts_per_step
 
     @property
     def rollouts_per_step(self) -> int:
         """P·G."""
         return self.prompts_per_step * self.rollouts_per_prompt
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the strategy is given the true pass rates."""
+        return self.options.get("estimator") == ESTIMATE_EXACT
 
     def make_allocator(self) -> BudgetAllocator:
         """The allocator of the run.

@@ -71,5 +71,4 @@ def policy_loss(
     weight_U = successes * right[rollouts.prompt_U] + failures * wrong[rollouts.prompt_U]
     if not weight_U.any():
         return None
-    num_tokens = sum(n * len(c) for n, c in zip(rollouts.count_U.tolist(), rollouts.completions, strict=True))
-    return -policy.weighted_log_likelihood(problems, rollouts, weight_U) / num_tokens
+    return -policy.weighted_log_likelihood(problems, rollouts, weight_U) / rollouts.num_tokens

@@ -31,6 +31,11 @@ class UniqueRollouts:
     count_U: np.ndarray
     """(U,) how many rollouts had this completion."""
 
+    @property
+    def num_tokens(self) -> int:
+        """Generated tokens of all rollouts."""
+        return sum(n * len(c) for n, c in zip(self.count_U.tolist(), self.completions, strict=True))
+
 
 class LabPolicy:
     """The policy, its tokenizer, and the problems' token ids.

@@ -14,14 +14,26 @@ import torch
 from coba_rl.allocation import Allocation
 from coba_rl.allocation.strategies.coba import BetaStrategy
 from coba_rl.errors import OptionError
-from coba_rl.evaluate import Transitions, difficulty_transitions
-from coba_rl.lab.config import ESTIMATE_EXACT, LabConfig
+from coba_rl.lab.config import LabConfig
 from coba_rl.lab.grpo import update
 from coba_rl.lab.measures import coverage, estimate_errors, mechanism
 from coba_rl.lab.policy import LabPolicy, UniqueRollouts
 from coba_rl.tasks.base import Problem
 from coba_rl.tasks.policy import policy_path
 from coba_rl.tasks.prefix_scan import PrefixScan
+
+STREAMS = ("order", "sampling", "noise", "fates", "difficulty")
+"""What is random in a run: prompt order, rollouts, lucky verdicts, which prompts are unsolvable or solved, and the 16
+rollouts that tell a prompt's difficulty class."""
+
+
+def random_streams(seed: int) -> dict[str, np.random.Generator]:
+    """An independent generator for each of `STREAMS`, so that one never moves another.
+
+    They are spawned, so none coincides with a generator made of the seed itself, as those of the tasks are.
+    """
+    spawned = np.random.SeedSequence(seed).spawn(len(STREAMS))
+    return {name: np.random.default_rng(sequence) for name, sequence in zip(STREAMS, spawned, strict=True)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +44,10 @@ class LabResult:
     curve: list[tuple[int, float]]
     """(step, exact held-out accuracy), from step 0 on."""
     steps: list[dict[str, float]]
-    """Per step: the allocator's metrics, the error of its pass rates, the gradient norm."""
-    before_P: np.ndarray
-    """(N,) exact pass rates of the training prompts before training."""
-    after_P: np.ndarray
+    """Per step: the allocator's metrics, the error of its pass rates, the gradient norm, the generated `tokens`."""
+    before_N: np.ndarray
+    """(N,) successes of 16 rollouts of each training prompt before training."""
+    after_N: np.ndarray
     """(N,) the same after training."""
     seconds: float
     """Processor time of the run."""
@@ -45,26 +57,12 @@ class LabResult:
         """Held-out accuracy at the end."""
         return self.curve[-1][1]
 
-    @property
-    def area(self) -> float:
-        """Area under the held-out curve, divided by its length: mean accuracy over training."""
-        step, accuracy = (np.array(column, dtype=float) for column in zip(*self.curve, strict=True))
-        return float(np.trapezoid(accuracy, step) / (step[-1] - step[0]))
-
-    @property
-    def transitions(self) -> Transitions:
-        """Difficulty classes of the training prompts before and after, each told from 16 rollouts."""
-        rng = np.random.default_rng([self.config.seed, 3])
-        before, after = (rng.binomial(16, p) / 16 for p in (self.before_P, self.after_P))
-        return difficulty_transitions(before, after)
-
     def as_dict(self) -> dict[str, Any]:
         """Fit for JSON; the configuration is left out."""
         return {
-            "final": self.final,
-            "area": self.area,
             "curve": self.curve,
-            "transitions": self.transitions.counts.tolist(),
+            "before": self.before_N.tolist(),
+            "after": self.after_N.tolist(),
             "steps": self.steps,
             "seconds": self.seconds,
         }
@@ -76,26 +74,36 @@ class LabRun:
     Args:
         config: What to run.
         on_step: Called with the step and the allocation after each step.
+        tokens: Ends the run, in place of `config.steps`, after the first step by which so many tokens are generated.
 
     Attributes:
         policy: The policy as trained so far.
     """
 
-    def __init__(self, config: LabConfig, on_step: Callable[[int, Allocation], None] | None = None) -> None:
-        self._config, self._on_step = config, on_step
+    def __init__(
+        self,
+        config: LabConfig,
+        on_step: Callable[[int, Allocation], None] | None = None,
+        tokens: int | None = None,
+    ) -> None:
+        self._config, self._on_step, self._tokens = config, on_step, tokens
         self._task = PrefixScan(regime=config.regime, num_train=config.train_prompts)
         self.policy = LabPolicy(policy_path(config.regime), self._task.max_completion_length)
-        self._rng = np.random.default_rng(config.seed)
+        self._streams = random_streams(config.seed)
         self._problems = self._task.train_problems()
-        self._unsolvable = self._choose_unsolvable()
+        self._unsolvable, self._solved = self._choose_fates()
         self._allocator = config.make_allocator()
 
-    def _choose_unsolvable(self) -> np.ndarray:
-        count = round(self._config.unsolvable * len(self._problems))
-        chosen = np.zeros(len(self._problems), dtype=bool)
-        # Its own generator: which prompts are unsolvable must not change what the others sample.
-        chosen[np.random.default_rng([self._config.seed, 1]).permutation(len(chosen))[:count]] = True
-        return chosen
+    def _choose_fates(self) -> tuple[np.ndarray, np.ndarray]:
+        """(N,) which prompts are always judged wrong, and which always right."""
+        size = len(self._problems)
+        # One ends where the other begins: no prompt is both, also where the shares leave no other.
+        ends = [
+            round(share * size)
+            for share in (self._config.unsolvable, self._config.unsolvable + self._config.solved)
+        ]
+        rank = self._streams["fates"].permutation(size)
+        return rank < ends[0], (rank >= ends[0]) & (rank < ends[1])
 
     def run(self) -> LabResult:
         """Train and measure."""
@@ -104,15 +112,26 @@ class LabRun:
             self.policy.model.parameters(), lr=self._config.learning_rate, weight_decay=0.0
         )
         heldout = self._task.heldout_problems()
-        before = self.policy.pass_rates(self._problems)
+        before = self._successes_of_16()
         curve = [(0, float(self.policy.pass_rates(heldout).mean()))]
-        steps = []
-        for step, rows in zip(range(1, self._config.steps + 1), self._batches(), strict=False):
+        steps: list[dict[str, float]] = []
+        for step, rows in enumerate(self._batches(), start=1):
             steps.append(self._step(step, rows, optimizer))
-            if step % self._config.evaluate_every == 0 or step == self._config.steps:
+            is_last = self._is_last(steps)
+            if step % self._config.evaluate_every == 0 or is_last:
                 curve.append((step, float(self.policy.pass_rates(heldout).mean())))
-        after = self.policy.pass_rates(self._problems)
-        return LabResult(self._config, curve, steps, before, after, time.process_time() - started)
+            if is_last:
+                break
+        seconds = time.process_time() - started
+        return LabResult(self._config, curve, steps, before, self._successes_of_16(), seconds)
+
+    def _is_last(self, steps: list[dict[str, float]]) -> bool:
+        if self._tokens is None:
+            return len(steps) == self._config.steps
+        return sum(step["tokens"] for step in steps) >= self._tokens
+
+    def _successes_of_16(self) -> np.ndarray:
+        return self._streams["difficulty"].binomial(16, self.policy.pass_rates(self._problems))
 
     def _batches(self) -> Iterator[np.ndarray]:
         size = self._config.prompts_per_step
@@ -120,9 +139,8 @@ class LabRun:
             raise OptionError(
                 f"prompts_per_step={size}: expected at most the {len(self._problems)} training prompts."
             )
-        order = np.random.default_rng([self._config.seed, 2])
         while True:
-            shuffled = order.permutation(len(self._problems))
+            shuffled = self._streams["order"].permutation(len(self._problems))
             for start in range(0, len(shuffled) - size + 1, size):
                 yield shuffled[start : start + size]
 
@@ -132,17 +150,19 @@ class LabRun:
         problems = [self._problems[row] for row in rows]
         ids = [problem.prompt_id for problem in problems]
         truth = np.where(self._unsolvable[rows], 0.0, self.policy.pass_rates(problems))
+        truth = np.where(self._solved[rows], 1.0, truth)
         truth = truth + self._config.lucky * (1.0 - truth)
-        exact = truth if self._config.options.get("estimator") == ESTIMATE_EXACT else None
+        exact = truth if self._config.is_exact else None
         allocation = self._allocator.allocate(ids, self._config.rollouts_per_step, pass_rates=exact)
         measured = self._measure(allocation, truth)
-        rollouts = self.policy.sample(problems, allocation.budgets, self._rng)
+        rollouts = self.policy.sample(problems, allocation.budgets, self._streams["sampling"])
         success_U = self._judge(problems, rows, rollouts)
         self._observe(ids, rollouts, success_U)
         norm = update(self.policy, optimizer, problems, rollouts, success_U)
         if self._on_step is not None:
             self._on_step(step, allocation)
-        return {"step": step, **self._allocator.metrics(), **measured, "grad_norm": norm}
+        counted = {"step": step, "tokens": rollouts.num_tokens}
+        return {**counted, **self._allocator.metrics(), **measured, "grad_norm": norm}
 
     def _select(self, rows: np.ndarray) -> np.ndarray:
         """The rows worth a rollout: of value above the threshold, or without an estimate."""
@@ -161,7 +181,7 @@ class LabRun:
             **estimate_errors(allocation, truth_P),
             **mechanism(self._allocator.metrics(), allocation, truth_P),
         }
-        if self._config.options.get("estimator") != ESTIMATE_EXACT:
+        if not self._config.is_exact:
             measured |= coverage(self._allocator.strategy, allocation, truth_P)
         return measured
 
@@ -172,8 +192,11 @@ class LabRun:
                 for prompt, completion in zip(rollouts.prompt_U.tolist(), rollouts.completions, strict=True)
             ]
         )
-        right &= ~self._unsolvable[rows[rollouts.prompt_U]]
-        lucky = self._rng.binomial(rollouts.count_U, self._config.lucky) if self._config.lucky else 0
+        rows_U = rows[rollouts.prompt_U]
+        right = (right | self._solved[rows_U]) & ~self._unsolvable[rows_U]
+        lucky = (
+            self._streams["noise"].binomial(rollouts.count_U, self._config.lucky) if self._config.lucky else 0
+        )
         return np.where(right, rollouts.count_U, lucky)
 
     def _observe(self, ids: list[str], rollouts: UniqueRollouts, success_U: np.ndarray) -> None:

@@ -9,15 +9,19 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from coba_rl.errors import CobaError, StateError
+from coba_rl.evaluate import difficulty_transitions
 from coba_rl.files import write_atomic
 from coba_rl.lab.study import Study, StudyRun
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
 _POLL_SECONDS = 0.2
 
 OnProgress = Callable[[str, int], None]
@@ -31,14 +35,45 @@ class RunRecord:
     run: StudyRun
     curve: list[tuple[int, float]]
     """(step, held-out accuracy)."""
-    final: float
-    area: float
-    transitions: list[list[int]]
-    """(5, 5) training prompts by difficulty class before (rows) and after."""
+    before: list[int]
+    """(N,) successes of 16 rollouts of each training prompt before training."""
+    after: list[int]
+    """(N,) the same after training."""
     steps: list[dict[str, float]]
     """What was measured at each step."""
     seconds: float
     """Of processor time."""
+
+    @property
+    def final(self) -> float:
+        """Held-out accuracy at the end."""
+        return self.curve[-1][1]
+
+    @property
+    def area(self) -> float:
+        """Area under the held-out curve, divided by its length: mean accuracy over training."""
+        step, accuracy = (np.array(column, dtype=float) for column in zip(*self.curve, strict=True))
+        return float(np.trapezoid(accuracy, step) / (step[-1] - step[0]))
+
+    @property
+    def rollouts(self) -> int:
+        """Generated rollouts of the whole run."""
+        return len(self.steps) * self.run.config.rollouts_per_step
+
+    @property
+    def tokens(self) -> int:
+        """Generated tokens of the whole run."""
+        return int(self.tokens_by_step[-1])
+
+    @cached_property
+    def tokens_by_step(self) -> np.ndarray:
+        """(steps + 1,) tokens generated up to and including each step, from step 0 on."""
+        return np.cumsum([0, *(int(step["tokens"]) for step in self.steps)])
+
+    @property
+    def transitions(self) -> np.ndarray:
+        """(5, 5) training prompts by difficulty class before (rows) and after."""
+        return difficulty_transitions(np.array(self.before) / 16, np.array(self.after) / 16).counts
 
 
 def run_study(study: Study, store: Path, workers: int, on_progress: OnProgress) -> list[RunRecord]:
@@ -62,22 +97,29 @@ def run_study(study: Study, store: Path, workers: int, on_progress: OnProgress) 
         else:
             missing[run.key] = run
     if missing:
-        _run_missing(list(missing.values()), store, workers, on_progress)
+        _run_missing(missing, store, workers, on_progress)
     return [read_record(run, store) for run in study.runs()]
 
 
-def _run_missing(missing: list[StudyRun], store: Path, workers: int, on_progress: OnProgress) -> None:
+def _run_missing(missing: dict[str, StudyRun], store: Path, workers: int, on_progress: OnProgress) -> None:
     context = multiprocessing.get_context("spawn")
     queue, stop = context.SimpleQueue(), context.Event()
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(queue, stop))
+
+    def submit(after: str | None) -> dict[Future[None], str]:
+        """Runs that can begin once the run of this key is there; with None, those that wait for no other."""
+        chosen = [run for run in missing.values() if _waits_for(run, missing) == after]
+        return {pool.submit(_work, run, store): run.key for run in chosen}
+
     try:
-        waiting: set[Future[None]] = {pool.submit(_work, run, store) for run in missing}
+        waiting = submit(None)
         while waiting:
-            done, waiting = wait(waiting, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
+            done, _ = wait(waiting, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
             while not queue.empty():
                 on_progress(*queue.get())
             for future in done:
                 future.result()
+                waiting |= submit(after=waiting.pop(future))
     except BrokenProcessPool:
         raise CobaError(
             "A process of the study died, perhaps for want of memory. Finished runs are kept: the same command goes "
@@ -86,6 +128,11 @@ def _run_missing(missing: list[StudyRun], store: Path, workers: int, on_progress
     finally:
         stop.set()  # runs under way end at their next step
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _waits_for(run: StudyRun, missing: dict[str, StudyRun]) -> str | None:
+    """Key of the missing run that must be finished first."""
+    return run.tokens_of.key if run.tokens_of and run.tokens_of.key in missing else None
 
 
 def _start_worker(queue: Any, stop: Any) -> None:
@@ -107,14 +154,22 @@ _stop: Any = None
 def _work(run: StudyRun, store: Path) -> None:
     from coba_rl.lab.run import LabRun
 
+    if replace(run).key != run.key:  # `replace` makes the key anew, from the files as this process reads them
+        raise CobaError(
+            "The source code was changed while the study ran. The same command runs what is missing anew."
+        )
+    tokens = read_record(run.tokens_of, store).tokens if run.tokens_of else None
+
     def report(step: int, _: Any) -> None:
         if _stop.is_set():
             raise CobaError("the study was stopped")
-        _queue.put((run.key, step))
+        # How many steps the run takes is known only where no tokens end it.
+        _queue.put((run.key, min(step, run.config.steps - 1)))
 
-    result = LabRun(run.config, on_step=report).run()
+    result = LabRun(run.config, on_step=report, tokens=tokens).run()
     record = {"version": RECORD_VERSION, "config": run.config.model_dump(), **result.as_dict()}
     write_atomic(store / f"{run.key}.json", json.dumps(record, allow_nan=False))
+    _queue.put((run.key, run.config.steps))
 
 
 def read_record(run: StudyRun, store: Path) -> RunRecord:
@@ -132,9 +187,7 @@ def read_record(run: StudyRun, store: Path) -> RunRecord:
                 "Delete it to run it again."
             )
         curve = [(int(step), float(accuracy)) for step, accuracy in values["curve"]]
-        return RunRecord(
-            run, curve, *(values[key] for key in ("final", "area", "transitions", "steps", "seconds"))
-        )
+        return RunRecord(run, curve, *(values[key] for key in ("before", "after", "steps", "seconds")))
     except (ValueError, KeyError, TypeError) as error:
         raise StateError(
             f"{path} is damaged ({type(error).__name__}: {error}). Delete it to run it again."

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,8 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from coba_rl.config_file import read_toml, shipped_names, validated
 from coba_rl.errors import ConfigError, suggestion
 from coba_rl.lab.config import LabConfig
+from coba_rl.lab.keys import run_digest
 
 _SHIPPED = Path(__file__).parent.parent / "configs" / "studies"
+
+TOKENS_OF = "tokens_of"
+"""Key of an arm whose runs are as long as those of another."""
 
 Overrides = Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
 
@@ -25,14 +29,18 @@ class StudyRun:
     setting: str
     arm: str
     config: LabConfig
+    tokens_of: StudyRun | None = None
+    """The run that says how long this one is: it ends when it has generated as many tokens."""
 
-    @property
+    @cached_property
     def key(self) -> str:
-        """File name of the run: the same for equal configurations, in whichever study they appear."""
-        digest = hashlib.sha256(self.config.model_dump_json().encode()).hexdigest()[:12]
-        return (
-            f"{self.config.regime}-{self.config.strategy.rpartition(':')[2]}-seed{self.config.seed}-{digest}"
-        )
+        """File name of the run: the same for runs that give the same figures, in whichever study they appear.
+
+        It depends on the configuration with all defaults filled in, and on the code of the run (see `lab.keys`).
+        """
+        digest = run_digest(self.config, self.tokens_of.key if self.tokens_of else "")
+        name = self.config.strategy.rpartition(":")[2]
+        return f"{self.config.regime}-{name}-seed{self.config.seed}-{digest}"
 
 
 class Study(BaseModel):
@@ -55,20 +63,28 @@ class Study(BaseModel):
     settings: Overrides
     """Name → fields of `LabConfig`: the situations the arms are compared in."""
     arms: Overrides
-    """Name → fields of `LabConfig`: what is compared. They win over the setting's and the base's."""
+    """Name → fields of `LabConfig`: what is compared. They win over the setting's and the base's. With
+    `tokens_of = "ARM"` each run of the arm is as long, in generated tokens, as that arm's run of the same seed."""
 
     def runs(self) -> list[StudyRun]:
         """Every run, seed by seed, so that a study that is cut short has whole pairs."""
         return [
-            StudyRun(setting, arm, self._config(setting, arm, seed))
+            self.run(setting, arm, seed)
             for seed in self.seeds
             for setting in self.settings
             for arm in self.arms
         ]
 
-    def _config(self, setting: str, arm: str, seed: int) -> LabConfig:
-        values = {**self.base, **self.settings[setting], **self.arms[arm], "seed": seed}
-        return validated(LabConfig, values)
+    def run(self, setting: str, arm: str, seed: int) -> StudyRun:
+        """One of the runs."""
+        own: dict[str, Any] = {**self.base, **self.settings[setting], **self.arms[arm], "seed": seed}
+        paired = own.pop(TOKENS_OF, None)
+        return StudyRun(
+            setting,
+            arm,
+            validated(LabConfig, own),
+            None if paired is None else self.run(setting, paired, seed),
+        )
 
 
 def shipped_studies() -> list[str]:
@@ -116,11 +132,27 @@ def check_study(values: dict[str, Any], name: str) -> Study:
             raise ConfigError(
                 f"Study {name!r}: baseline {arm!r} is not an arm. {suggestion(arm, study.arms)}"
             )
+    _check_tokens_of(study, name)
     for setting in study.settings:
         for arm in study.arms:
             where = f"Study {name!r}, arm {arm!r} in setting {setting!r}"
             try:
-                study._config(setting, arm, 0).make_allocator()
+                study.run(setting, arm, 0).config.make_allocator()
             except ValueError as error:
                 raise ConfigError(f"{where}: {error}") from None
     return study
+
+
+def _check_tokens_of(study: Study, name: str) -> None:
+    """Raise `ConfigError` unless every `tokens_of` is in an arm and names an arm that has none itself."""
+    for table in (study.base, *study.settings.values()):
+        if TOKENS_OF in table:
+            raise ConfigError(f"Study {name!r}: {TOKENS_OF} = {table[TOKENS_OF]!r} belongs into an arm.")
+    known = [arm for arm, values in study.arms.items() if TOKENS_OF not in values]
+    for arm, values in study.arms.items():
+        paired = values.get(TOKENS_OF)
+        if TOKENS_OF in values and paired not in known:
+            raise ConfigError(
+                f"Study {name!r}, arm {arm!r}: {TOKENS_OF} is {paired!r}, expected an arm of a fixed number of steps. "
+                f"{suggestion(str(paired), known)}"
+            )

@@ -14,6 +14,9 @@ import numpy as np
 from coba_rl.evaluate import Transitions, difficulty_transitions
 from coba_rl.report.records import Allocations
 
+MEAN_LENGTH = "completions/mean_length"
+"""TRL's metric: mean tokens of the completions that a step generated."""
+
 BIN_EDGES = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1.0)
 """Edges of the pass-rate bins in which rollouts are counted."""
 
@@ -148,6 +151,25 @@ def rollouts_by_bin(allocations: Allocations) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def generated_tokens(step_S: np.ndarray, mean_length_S: np.ndarray, allocations: Allocations) -> int | None:
+    """Tokens of all completions of a run's allocations; None unless each of their steps logged a mean length.
+
+    Args:
+        step_S: Steps, counted from 1.
+        mean_length_S: Mean tokens of the completions generated for each; NaN where none was logged.
+        allocations: What was generated.
+
+    Example:
+        >>> line = {"step": 1, "prompt_id": "a", "pass_rate": None, "budget": 4, "successes": 1.0, "attempts": 4}
+        >>> generated_tokens(np.array([1]), np.array([2.5]), Allocations.from_records([line]))
+        10
+    """
+    lengths = dict(zip(step_S.tolist(), mean_length_S.tolist(), strict=True))
+    length_A = np.array([lengths.get(step, np.nan) for step in allocations.step_A.tolist()])
+    tokens = float(np.sum(allocations.budget_A * length_A))
+    return round(tokens) if len(length_A) and np.isfinite(tokens) else None
 
 
 def visit_transitions(allocations: Allocations) -> Transitions | None:

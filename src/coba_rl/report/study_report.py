@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,14 @@ _MEASURED = {
     },
 }
 """What `show` adds: measure of a step → title of its figure."""
+
+Spent = Callable[[RunRecord, int], float]
+
+_SPENT: dict[str, Spent] = {
+    "rollouts": lambda record, step: step * record.run.config.rollouts_per_step,
+    "tokens": lambda record, step: record.tokens_by_step[step],
+}
+"""What accuracy is shown over: unit → how much of it a run had generated after a step."""
 
 _SMOOTHED = 8  # steps; a single batch is too noisy to read
 
@@ -66,7 +75,8 @@ def study_verdict(results: StudyResults) -> list[str]:
     paragraphs = [
         f"{len(results.records)} runs: {len(results.study.arms)} arms in {len(results.study.settings)} settings, "
         f"{seeds} seed{'s' if seeds > 1 else ''} each. Accuracy is exact, on problems never trained on, at the end "
-        "of training. Intervals cover seeds: other prompt orders and other samples, not other tasks or models."
+        "of training. Intervals cover seeds: other prompt orders and other samples, not other tasks or models. "
+        f"{results.made_by}"
     ]
     if seeds < 3:
         return [*paragraphs, "With fewer than three seeds nothing can be said about which arm is better."]
@@ -85,7 +95,10 @@ def _verdict(compared: list[Comparison]) -> str:
     parts = []
     for word, group in (("ahead on every seed", ahead), ("behind on every seed", behind)):
         if group:
-            named = ", ".join(f"{c.arm} ({100 * c.difference.value:+.1f} points)" for c in group)
+            named = ", ".join(
+                f"{c.arm} ({100 * c.difference.value:+.1f} points with {100 * c.tokens:.0f} % of the tokens)"
+                for c in group
+            )
             parts.append(f"{named} {'are' if len(group) > 1 else 'is'} {word}")
     if open_:
         parts.append(f"no clear difference for {', '.join(c.arm for c in open_)}")
@@ -95,28 +108,42 @@ def _verdict(compared: list[Comparison]) -> str:
 def _comparison_section(results: StudyResults) -> Section:
     tables = [Table(setting, *comparison_rows(results, setting)) for setting in results.groups]
     note = Text(
-        "Mean over seeds with its 95 % bootstrap interval. Differences pair the runs of one seed; in brackets, on "
-        "how many seeds the arm was ahead. With few seeds a bootstrap interval is too narrow: read it beside "
-        "the count."
+        "Mean over seeds with its 95 % interval by Student's t. Differences pair the runs of one seed; in brackets, on "
+        "how many seeds the arm was ahead. Tokens are all that a run generated in training, mean over seeds: arms "
+        "that spend equal rollouts differ in them, because harder prompts tend to have longer answers."
     )
     return Section("comparison", "Comparison", [*tables, note])
 
 
 def _learning_section(results: StudyResults) -> Section:
-    shown = []
-    for i, setting in enumerate(results.study.settings):
-        bands = [_curve_band(results.of(setting, arm), arm) for arm in results.study.arms]
-        svg = bands_figure(f"learning-{i}", f"Held-out accuracy, {setting}", bands, "rollouts", "accuracy")
-        shown.append(
-            Figure(setting, svg, "Mean over seeds; the band reaches from the lowest seed to the highest.")
+    shown = [
+        Figure(
+            f"{setting}, by {unit}",
+            bands_figure(
+                f"learning-{unit}-{i}",
+                f"Held-out accuracy by {unit}, {setting}",
+                [_curve_band(results.of(setting, arm), arm, spent) for arm in results.study.arms],
+                f"{unit} generated",
+                "accuracy",
+            ),
+            "Mean over seeds; the band reaches from the lowest seed to the highest.",
         )
+        for i, setting in enumerate(results.study.settings)
+        for unit, spent in _SPENT.items()
+    ]
     return Section("learning", "Learning curves", [Figures(shown)])
 
 
-def _curve_band(records: list[RunRecord], label: str) -> Band:
-    per_step = records[0].run.config.rollouts_per_step
-    x = np.array([step * per_step for step, _ in records[0].curve])
-    return Band(label, x, np.array([[accuracy for _, accuracy in record.curve] for record in records]))
+def _curve_band(records: list[RunRecord], label: str, spent: Spent) -> Band:
+    """Accuracy of an arm over what each run had spent, read off where its runs were measured on average."""
+    num = min(len(record.curve) for record in records)  # runs that end by tokens differ in length
+    spent_by_run = [np.array([spent(record, step) for step, _ in record.curve], float) for record in records]
+    x = np.mean([points[:num] for points in spent_by_run], axis=0)
+    accuracy = [
+        np.interp(x, points, [value for _, value in record.curve])
+        for points, record in zip(spent_by_run, records, strict=True)
+    ]
+    return Band(label, x, np.array(accuracy))
 
 
 def _cost_section(results: StudyResults) -> Section:
@@ -124,9 +151,10 @@ def _cost_section(results: StudyResults) -> Section:
     by_regime: dict[str, dict[str, list]] = {}
     for setting in results.study.settings:
         for arm in results.study.arms:
-            config = results.of(setting, arm)[0].run.config
-            point = (config.rollouts, results.estimate(setting, arm, "final"))
-            by_regime.setdefault(config.regime, {}).setdefault(arm, []).append(point)
+            records = results.of(setting, arm)
+            rollouts = round(np.mean([record.rollouts for record in records]))
+            point = (rollouts, results.estimate(setting, arm, "final"))
+            by_regime.setdefault(records[0].run.config.regime, {}).setdefault(arm, []).append(point)
     shown = [
         Figure(
             regime,
@@ -159,7 +187,8 @@ def _measured_section(results: StudyResults, kind: str) -> Section:
 
 
 def _step_band(records: list[RunRecord], label: str, key: str) -> Band | None:
-    values = np.array([[step.get(key, np.nan) for step in record.steps] for record in records], dtype=float)
+    num = min(len(record.steps) for record in records)  # runs that end by tokens differ in length
+    values = np.array([[step.get(key, np.nan) for step in record.steps[:num]] for record in records], float)
     if np.isnan(values).all():
         return None
     whole = values[:, : values.shape[1] // _SMOOTHED * _SMOOTHED]

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from coba_rl.report.records import RunRecords
+from coba_rl.report.series import MEAN_LENGTH, generated_tokens
 
 _FEW_PROBLEMS = 20
 """Below this many problems a bootstrap interval is too narrow to lean on (see `evaluate.mean_estimate`)."""
@@ -84,6 +85,9 @@ def key_facts(run: RunRecords) -> list[list[str]]:
         budget_A = run.allocations.budget_A
         low, high = int(budget_A.min()), int(budget_A.max())
         facts.append(["rollouts", f"{int(budget_A.sum()):,}"])
+        tokens = generated_tokens(run.step_S, run.metric(MEAN_LENGTH), run.allocations)
+        if tokens is not None:
+            facts.append(["generated tokens", f"{tokens:,}"])
         facts.append(["rollouts of a prompt", f"{low}" if low == high else f"{low} to {high}"])
     heldout = (run.summary or {}).get("heldout") or {}
     for key, label in (("before", "held-out before"), ("after", "held-out after"), ("gain", "gain")):

@@ -32,7 +32,7 @@ def used_allocator(strategy: str, ids: list[PromptId]) -> BudgetAllocator:
     """An allocator with two visits of each prompt behind it."""
     options = {"num_steps": 100} if strategy == "linear-decay" else {}
     allocator = BudgetAllocator(strategy, bounds=(LOW, HIGH), **options)
-    rng, attempts = np.random.default_rng(0), np.full(len(ids), float(MEAN_BUDGET))
+    rng, attempts = np.random.default_rng([0, 1]), np.full(len(ids), float(MEAN_BUDGET))
     for _ in range(2):
         passed = rng.binomial(MEAN_BUDGET, pass_rates(len(ids))).astype(float)
         allocator.strategy.observe(Visits(ids, passed, attempts))

@@ -1,0 +1,126 @@
+"""What a lab run's figures depend on besides its configuration: the code that computes them, as a digest."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from coba_rl.allocation import Strategy
+from coba_rl.lab.config import ESTIMATE_EXACT, LabConfig
+
+PACKAGE = Path(__file__).parent.parent
+
+SOURCES = (
+    "allocation", "lab/config.py", "lab/grpo.py", "lab/measures.py", "lab/policy.py", "lab/prefix_tree.py", "lab/run.py",
+    "tasks/base.py", "tasks/policy.py", "tasks/prefix_scan.py", "policies",
+)  # fmt: skip
+"""Files and folders of the package that a run computes with."""
+
+LIBRARIES = ("numpy", "torch", "transformers")
+"""Libraries whose version may move a run's figures."""
+
+
+def resolved(config: LabConfig) -> tuple[LabConfig, Strategy]:
+    """The configuration with every option of its strategy, defaults included; and that strategy.
+
+    Example:
+        >>> resolved(LabConfig(strategy="uniform"))[0].options["estimator"]
+        'window'
+    """
+    strategy = config.make_allocator().strategy
+    exact = {"estimator": ESTIMATE_EXACT} if config.is_exact else {}
+    return config.model_copy(update={"options": {**strategy.options(), **exact}}), strategy
+
+
+def run_digest(config: LabConfig, tokens_of: str = "") -> str:
+    """12 hexadecimal digits: the same for runs that give the same figures, another where anything they rest on differs.
+
+    Args:
+        config: What is run.
+        tokens_of: Key of the run whose tokens end this one; empty for a run of `config.steps` steps.
+    """
+    whole, strategy = resolved(config)
+    parts = [
+        whole.model_dump_json(),
+        tokens_of,
+        code_digest(),
+        *map(_digest_of_module, foreign_modules(strategy)),
+    ]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+
+
+@cache
+def code_digest(package: Path = PACKAGE) -> str:
+    """Digest of `SOURCES`, and of the versions of `LIBRARIES`. Computed once a process, as modules are loaded once."""
+    digest = hashlib.sha256(str([version(name) for name in LIBRARIES]).encode())
+    for file in source_files(package):
+        digest.update(f"\n{file.relative_to(package).as_posix()}\n".encode())
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def source_files(package: Path) -> list[Path]:
+    """Every file of `SOURCES`, in a fixed order."""
+    found = [
+        file
+        for source in SOURCES
+        for file in ([package / source] if (package / source).is_file() else (package / source).rglob("*"))
+        if file.is_file() and file.suffix != ".pyc"
+    ]
+    return sorted(found)
+
+
+def foreign_modules(strategy: Strategy) -> list[ModuleType]:
+    """Modules outside this package that a strategy, or what it is built of, comes from; sorted by name.
+
+    Modules that these import are followed, installed libraries only where the strategy itself lives in one.
+    """
+    parts = [strategy, *vars(strategy).values()]
+    waiting = list(_modules(base.__module__ for part in parts for base in type(part).__mro__))
+    packages = {module.__name__.partition(".")[0] for module in waiting}
+    found: dict[str, ModuleType] = {}
+    while waiting:
+        module = waiting.pop()
+        if module.__name__ not in found:
+            found[module.__name__] = module
+            waiting += [
+                used
+                for used in _modules(_names_of_modules(vars(module).values()))
+                if used.__name__.partition(".")[0] in packages or not _is_installed(used)
+            ]
+    return [found[name] for name in sorted(found)]
+
+
+def _names_of_modules(values: Iterable[Any]) -> list[str]:
+    """Of the modules that a module's globals are or come from."""
+    return [
+        name
+        for value in list(values)
+        for name in [value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)]
+        if isinstance(name, str)
+    ]
+
+
+def _modules(names: Iterable[str]) -> Iterator[ModuleType]:
+    """The modules of these names that have a source file and belong neither to this package, Python nor NumPy."""
+    known = {"coba_rl", "numpy", *sys.stdlib_module_names}
+    for name in set(names):
+        module = sys.modules.get(name)
+        if name.partition(".")[0] not in known and getattr(module, "__file__", None):
+            yield sys.modules[name]
+
+
+def _is_installed(module: ModuleType) -> bool:
+    folders = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    return any(Path(str(module.__file__)).is_relative_to(folder) for folder in folders)
+
+
+def _digest_of_module(module: ModuleType) -> str:
+    return f"{module.__name__} {hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest()}"
