@@ -12,6 +12,7 @@ import pytest
 from coba_rl.cli.run_folder import RunFolder
 from coba_rl.files import read_jsonl
 from coba_rl.tasks.policy import policy_path
+from coba_rl.tasks.prefix_scan import PrefixScan
 
 pytestmark = [pytest.mark.trl, pytest.mark.timeout(600)]
 
@@ -40,6 +41,13 @@ def train(folder: Path, *arguments: str) -> dict:
     return json.loads(done.stdout)
 
 
+def generated(folder: RunFolder) -> int:
+    """TRL's own count of all tokens, without those of the prompts, which have one for each character."""
+    lengths = {problem.prompt_id: len(problem.prompt) for problem in PrefixScan().train_problems()}
+    prompts = sum(r["budget"] * lengths[r["prompt_id"]] for r in read_jsonl(folder.allocations_file))
+    return max(int(r["num_tokens"]) for r in read_jsonl(folder.metrics_file)) - prompts
+
+
 def test_the_run_folder_tells_the_whole_run(tmp_path: Path) -> None:
     summary = train(tmp_path / "run", "--steps", "3", *SMALL)
     folder = RunFolder(tmp_path / "run")
@@ -49,6 +57,7 @@ def test_the_run_folder_tells_the_whole_run(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         assert sum(r["budget"] for r in records if r["step"] == step) == 8 * 4
     assert summary["rollouts"] == 3 * 8 * 4
+    assert summary["tokens"] == generated(folder)
     assert sum(row["share_of_rollouts"] for row in summary["where_rollouts_went"]) == pytest.approx(1)
     metrics = list(read_jsonl(folder.metrics_file))
     assert {"coba/alpha", "coba/dead_groups", "loss", "grad_norm"} <= set(metrics[-1])
@@ -85,4 +94,5 @@ def test_two_updates_on_each_batch_of_rollouts(tmp_path: Path) -> None:
     arguments = ["--training.updates_per_step", "2", "--training.micro_batch_size", "8"]
     summary = train(tmp_path / "run", "--steps", "3", *SMALL, *arguments)
     assert summary["rollouts"] == 3 * 8 * 4
+    assert summary["tokens"] == generated(RunFolder(tmp_path / "run"))
     assert sorted({r["step"] for r in read_jsonl(tmp_path / "run" / "allocations.jsonl")}) == [1, 2, 3]

@@ -28,6 +28,19 @@ def test_every_shipped_study_ran_in_full(name: str) -> None:
     assert f"studies/{name}/report.html" in (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("name", shipped_studies())
+def test_every_study_names_the_commit_that_made_it(name: str) -> None:
+    tables = (STUDIES / name / "tables.md").read_text(encoding="utf-8")
+    older = re.search(
+        r"^The pages of .*? predate", (ROOT / "docs" / "studies.md").read_text(encoding="utf-8"), re.M | re.S
+    )
+    assert older
+    listed = re.findall(r"`([\w-]+)`|\((?:commit )?([0-9a-f]{7})\)", older[0])
+    commits = [commit for _, commit in listed]
+    assert commits[-1]  # after each row of names, the commit that made them
+    assert (name in [study for study, _ in listed]) != bool(re.search(r"at commit [0-9a-f]{7,}", tables))
+
+
 def _finals(path: Path) -> dict[tuple[str, str], list[float]]:
     """(setting, arm) → accuracy at the last step of each seed."""
     last: dict[tuple[str, str, str], tuple[int, float]] = {}

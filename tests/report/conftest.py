@@ -59,7 +59,10 @@ def simulate(folder: Path, strategy: str, steps: int, finished: bool = True) -> 
         success_R[0] = np.nan if step == 2 else success_R[0]
         allocator.observe([f"p{batch[i]}" for i in allocation.repeat_index], success_R)
         append_jsonl(folder / "allocations.jsonl", _records(step, allocation, success_R))
-        append_jsonl(folder / "metrics.jsonl", [{"step": step, **allocator.metrics()}])
+        append_jsonl(
+            folder / "metrics.jsonl",
+            [{"step": step, "completions/mean_length": 4.0 + 0.5 * step, **allocator.metrics()}],
+        )
         ability += 0.25
     if finished:
         write_json(folder / "summary.json", summary(strategy, steps, rng))

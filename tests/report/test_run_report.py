@@ -174,6 +174,8 @@ def test_the_tables_hold_the_numbers_of_the_records(pages, runs) -> None:
     metrics = list(read_jsonl(runs["coba"] / "metrics.jsonl"))
     budgets = [a["budget"] for a in allocations]
     assert page.fact("rollouts") == f"{sum(budgets):,}"
+    tokens = sum(a["budget"] * (4.0 + 0.5 * a["step"]) for a in allocations)
+    assert page.fact("generated tokens") == f"{tokens:,.0f}"
     assert page.fact("rollouts of a prompt") == f"{min(budgets)} to {max(budgets)}"
     gain = json.loads((runs["coba"] / "summary.json").read_text(encoding="utf-8"))["heldout"]["gain"]
     shown = f"{gain['value']:.3f} [{gain['low']:.3f}, {gain['high']:.3f}]"
