@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from coba_rl.allocation.ability import AbilityEstimator
-from coba_rl.allocation.solvers import proportional
+from coba_rl.allocation.proportional import proportional
 from coba_rl.allocation.strategies.base import Strategy
 from coba_rl.allocation.strategies.uniform import Uniform
 

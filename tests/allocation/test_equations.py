@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coba_rl import BudgetAllocator, OptionError
-from coba_rl.allocation.capability import Capability, beta_shape, failure_rate, transform
+from coba_rl.allocation.capability import Capability, beta_shape, transform
 from coba_rl.allocation.strategies.coba import CobaPaper, ExploreExploit, variance_tau
 from coba_rl.allocation.strategies.release import CobaRelease
 from coba_rl.allocation.value import (
@@ -20,10 +20,8 @@ from coba_rl.allocation.value import (
     VarianceGains,
     coba_gains,
     coba_value,
-    knapsack_value,
     log_beta_pdf,
     saturation,
-    variance_value,
 )
 
 # (F̄, F̃, α, β) for κ = 11, α_min = 1, λ = 9, γ = 10
@@ -88,7 +86,6 @@ def test_alpha_is_clipped_and_beta_is_the_rest(transformed: float, scale: float)
 
 
 def test_failure_rate_averages_prompts_and_not_rollouts() -> None:
-    assert failure_rate(np.array([90.0, 0.0]), np.array([90.0, 10.0])) == 0.5
     allocator = BudgetAllocator("uniform")
     allocator.observe(["easy"] * 90 + ["hard"] * 10, [1.0] * 90 + [0.0] * 10)
     assert allocator.metrics()["coba/success_per_prompt"] == 0.5
@@ -171,9 +168,6 @@ def test_knapsack_gain_is_the_difference_of_values(p: Fraction, budget: int) -> 
         exact = float((Decimal(gain.numerator) / Decimal(gain.denominator)).ln())
     found = KnapsackGains(np.array([float(p)])).log_gain(np.array([budget]))[0]
     assert found == pytest.approx(exact, rel=1e-9, abs=1e-9)
-    assert knapsack_value(budget, np.array([float(p)]))[0] == pytest.approx(
-        float(value(budget)), rel=1e-6, abs=1e-13
-    )
 
 
 @given(RATES, st.integers(1, 500))
@@ -182,9 +176,6 @@ def test_variance_gain_is_the_difference_of_values(p: Fraction, budget: int) -> 
     exact = p * (1 - p) * (Fraction(1, budget) - Fraction(1, budget + 1))
     found = VarianceGains(np.array([float(p)])).log_gain(np.array([budget]))[0]
     assert math.exp(found) == pytest.approx(float(exact), rel=1e-9)
-    assert variance_value(budget, np.array([float(p)]))[0] == pytest.approx(
-        float(-p * (1 - p) / budget), rel=1e-9
-    )
 
 
 @pytest.mark.parametrize("gains", [lambda p: coba_gains(p, 1.0, 10.0, 3.0), KnapsackGains, VarianceGains])

@@ -44,6 +44,12 @@ def test_metrics_are_complete_and_finite(name: str) -> None:
     assert all(type(value) is float and math.isfinite(value) for value in metrics.values())
 
 
+def test_metrics_of_a_huge_total() -> None:
+    allocator = make("uniform", bounds=(1, 10**12))
+    allocator.allocate(["a", "b", "c", "d"], total=4 * 10**11)
+    assert allocator.metrics()["coba/effective_prompts"] == 4.0
+
+
 def test_metrics_of_a_worked_step() -> None:
     allocator = make("knapsack", bounds=(2, 8))
     allocator.observe(["hard"] * 4 + ["half"] * 4 + ["easy"] * 4, [0] * 4 + [1, 0] * 2 + [1] * 4)

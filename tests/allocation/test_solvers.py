@@ -39,12 +39,15 @@ class Stairs(Gains):
 RATES = st.sampled_from([0.0, 1.0, 0.5, 0.25, 0.75, 1e-12, 1.0 - 1e-12, 1e-6, 0.05, 0.99]) | st.floats(
     1e-9, 1.0
 )
+# Beside them rates so extreme that a float tells few gains apart, or none.
+EXTREMES = [5e-324, 1e-310, 1e-160, 1e-17, 1e-15, 1.0 - 1e-16]
+EXTREME_RATES = st.sampled_from(EXTREMES) | RATES
 SHAPES = st.sampled_from([1.0, 1.06, 5.5, 10.0, 200.0]) | st.floats(1.0, 50.0)
 TAUS = st.sampled_from([1e-9, 0.1, 3.0, 12.0, 1e9]) | st.floats(1e-3, 1e3)
 
 
 @st.composite
-def gains(draw: st.DrawFn, max_prompts: int = 12) -> Gains:
+def gains(draw: st.DrawFn, max_prompts: int = 12, rates: st.SearchStrategy[float] = RATES) -> Gains:
     num_prompts = draw(st.integers(1, max_prompts))
     kind = draw(st.sampled_from(["coba", "knapsack", "variance", "stairs"]))
     if kind == "stairs":
@@ -53,7 +56,7 @@ def gains(draw: st.DrawFn, max_prompts: int = 12) -> Gains:
             for least, most in ((-3, 3), (1, 4), (1, 30))
         ]
         return Stairs(*(np.array(column, dtype=float) for column in columns))
-    p_P = np.array(draw(st.lists(RATES, min_size=num_prompts, max_size=num_prompts)))
+    p_P = np.array(draw(st.lists(rates, min_size=num_prompts, max_size=num_prompts)))
     if kind == "coba":
         return coba_gains(p_P, draw(SHAPES), draw(SHAPES), draw(TAUS))
     return KnapsackGains(p_P) if kind == "knapsack" else VarianceGains(p_P)
@@ -62,7 +65,7 @@ def gains(draw: st.DrawFn, max_prompts: int = 12) -> Gains:
 @st.composite
 def problems(draw: st.DrawFn, max_prompts: int = 12, max_width: int = 40) -> tuple[Gains, int, int, int]:
     """(gains, total, low, high) with a total that fits."""
-    of = draw(gains(max_prompts))
+    of = draw(gains(max_prompts, EXTREME_RATES))
     low = draw(st.integers(1, 5))
     high = low + draw(st.integers(0, max_width))
     return of, draw(st.integers(of.size * low, of.size * high)), low, high
@@ -107,7 +110,7 @@ class Wrapped(Gains):
 
     def __init__(self, of: Gains, off_P: np.ndarray) -> None:
         self.of, self.off_P = of, off_P
-        self.num_searches = self.num_gains = 0
+        self.num_searches = self.num_gains = self.most_at_once = 0
 
     @property
     def size(self) -> int:
@@ -115,6 +118,7 @@ class Wrapped(Gains):
 
     def log_gain(self, budget: np.ndarray) -> np.ndarray:
         self.num_gains += budget.size
+        self.most_at_once = max(self.most_at_once, budget.size)
         return self.of.log_gain(budget)
 
     def count_above(self, threshold: float, low: int, high: int) -> np.ndarray:
@@ -140,6 +144,30 @@ def test_fast_looks_at_few_rollouts(alpha: float, mean_budget: int) -> None:
     assert budgets.tolist() == heap(of.of, 2000 * mean_budget, 2, 128).tolist()
     assert of.num_searches <= 20
     assert of.num_gains <= 10 * 2000  # of 126 a prompt
+
+
+@pytest.mark.parametrize("high", [128, 100_000, 10**12])
+@pytest.mark.parametrize("rate", [*EXTREMES, 1e-12, 1e-9, 0.0, 0.3, None])
+@pytest.mark.parametrize("kind", ["coba", "coba-late", "knapsack", "variance"])
+def test_no_gains_and_no_total_make_fast_slow_or_large(kind: str, rate: float | None, high: int) -> None:
+    p_P = np.full(512, rate) if rate is not None else np.resize([*EXTREMES, 1e-12, 0.0, 1.0, 0.3], 512)
+    gains = {
+        "coba": coba_gains(p_P, 5.5, 5.5, 0.4),
+        "coba-late": coba_gains(p_P, 1.0, 9.0, 1e6),
+        "knapsack": KnapsackGains(p_P),
+        "variance": VarianceGains(p_P),
+    }[kind]
+    for share in (0.0, 0.001, 0.37, 0.999):
+        of = Wrapped(gains, np.zeros(512, dtype=np.int64))
+        total = 1024 + int(share * 512 * (high - 2)) + 7
+        budgets = fast(of, total, 2, high)
+        assert budgets.sum() == total
+        assert ((budgets >= 2) & (budgets <= high)).all()
+        if rate is not None:
+            assert (np.diff(budgets) <= 0).all()  # equal prompts: the earlier are raised first
+            assert np.ptp(budgets) <= 1
+        assert of.most_at_once <= 4 * 512
+        assert of.num_gains <= 64 * (high.bit_length() + 2) * 512
 
 
 @given(problems(max_prompts=5, max_width=10), st.sampled_from(["fast", "heap"]))

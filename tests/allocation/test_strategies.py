@@ -16,7 +16,7 @@ from coba_rl.allocation.solvers import SOLVERS, dynamic_programming
 from coba_rl.allocation.strategies import BetaStrategy, make_strategy
 from coba_rl.allocation.strategies.coba import CobaPaper, ExploreExploit
 from coba_rl.allocation.strategies.static import StaticExploit, StaticExplore
-from coba_rl.allocation.value import coba_value, knapsack_value, variance_value
+from coba_rl.allocation.value import coba_value
 
 RATES = np.array([0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0])
 
@@ -46,7 +46,13 @@ def test_coba_paper_maximises_equation_3(solver: str) -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "value"), [("knapsack", knapsack_value), ("variance", variance_value)])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("knapsack", lambda n, p: (1 - p**n - (1 - p) ** n) * p * (1 - p) ** 2),
+        ("variance", lambda n, p: -p * (1 - p) / n),
+    ],
+)
 def test_knapsack_and_variance_maximise_their_values(name: str, value: Callable) -> None:
     rates, low, high = np.array([0.08, 0.25, 0.5, 0.85]), 2, 12
     value_PB = value(np.arange(low, high + 1)[None], rates[:, None])
@@ -186,3 +192,27 @@ def test_drift_expects_of_unseen_prompts_the_prior_and_then_the_overall_success_
     assert allocator.allocate(["a"], total=4).pass_rates.tolist() == [0.25]
     allocator.observe(["a"] * 4 + ["b"] * 8, [1, 1, 0, 0, *[1] * 8])
     assert allocator.allocate(["new"], total=4).pass_rates[0] == pytest.approx(0.75, abs=1e-3)
+
+
+EXTREME_RATES = [5e-324, 1e-310, 1e-300, 1e-160, 1e-17, 1e-12, 1.0 - 1e-16, 1.0, 0.0, 0.3]
+
+
+@pytest.mark.parametrize("high", [8, 128, 100_000])
+@pytest.mark.parametrize("name", sorted(STRATEGIES))
+def test_no_pass_rate_is_too_small_or_too_large(name: str, high: int) -> None:
+    options: dict[str, Any] = {"num_steps": 5} if name == "linear-decay" else {}
+    batches = [np.full(5, rate) for rate in EXTREME_RATES] + [np.array(EXTREME_RATES)]
+    for p_P in batches:
+        for total in (2 * len(p_P) + 1, 5 * len(p_P) + 3, 8 * len(p_P)):
+            allocator = BudgetAllocator(name, bounds=(2, high), **options)
+            with np.errstate(all="raise"):
+                budgets = allocator.allocate(list(range(len(p_P))), total, p_P).budgets
+            assert budgets.sum() == total
+            assert ((budgets >= 2) & (budgets <= high)).all()
+            assert all(np.isfinite(list(allocator.metrics().values())))
+
+
+def test_gvm_tells_the_smallest_pass_rates_apart() -> None:
+    rates = np.array([1e-320, 4e-320])  # n ∝ √p where a/p outweighs p
+    assert plan("gvm", rates, 30) == [10, 20]
+    assert plan("gvm", rates, 30, a=0.0) == [20, 10]  # n ∝ 1/√p

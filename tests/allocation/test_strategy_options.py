@@ -153,3 +153,78 @@ def test_something_else_in_that_module_is_refused(third_party: str, tail: str) -
 def test_a_module_that_cannot_be_imported_is_named(name: str) -> None:
     with pytest.raises(UnknownStrategyError, match=f"Strategy '{name}'"):
         BudgetAllocator(name)
+
+
+TYPED = """
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Optional
+from coba_rl.allocation.strategies import Uniform
+
+@dataclass(eq=False, kw_only=True)
+class Typed(Uniform):
+    name: ClassVar[str] = "typed"
+    whole: int = 1
+    number: float = 0.5
+    text: str = "x"
+    switch: bool = False
+    maybe: int | None = None
+    perhaps: Optional[float] = None
+    pair: tuple[float, float] = (0.0, 1.0)
+    many: list[int] = (1, 2)
+    choice: Literal["a", "b"] = "a"
+    either: int | str = 3
+"""
+
+
+@pytest.fixture(params=["", "from __future__ import annotations\n"], ids=["resolved", "as text"])
+def typed(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    module = f"third_party_typed_{len(request.param)}"
+    (tmp_path / f"{module}.py").write_text(request.param + TYPED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    return f"{module}:Typed"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("whole", 1.5, "a whole number"),
+        ("whole", True, "a whole number"),
+        ("number", "1", "a finite number"),
+        ("number", math.inf, "a finite number"),
+        ("text", 3, "text"),
+        ("switch", "False", "true or false"),
+        ("maybe", "7", "a whole number or None"),
+        ("perhaps", math.nan, "a finite number or None"),
+        ("pair", (1.0,), "(a finite number, a finite number)"),
+        ("pair", (1.0, "2"), "(a finite number, a finite number)"),
+        ("many", 3, "a list, each a whole number"),
+        ("many", [1, 2.5], "a list, each a whole number"),
+        ("choice", "c", "'a' or 'b'"),
+        ("either", 1.5, "a whole number or text"),
+        ("prior", (0.5, "b"), "(a finite number, a finite number) or None"),
+    ],
+)
+def test_options_are_of_their_types_however_a_module_keeps_annotations(
+    typed: str, option: str, value: object, expected: str
+) -> None:
+    with pytest.raises(OptionError) as caught:
+        make_strategy(typed, **{option: value})
+    assert str(caught.value) == f"{option}={value!r}: expected {expected}."
+
+
+def test_values_of_the_right_types_are_taken(typed: str) -> None:
+    options = {"whole": 2, "number": 1, "text": "", "switch": True, "maybe": 7, "perhaps": 0.5}
+    options |= {"pair": [1, 2.0], "many": [], "choice": "b", "either": "n"}
+    assert options.items() <= make_strategy(typed, **options).options().items()
+
+
+def test_a_type_that_is_not_known_at_run_time_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "third_party_hidden.py").write_text(
+        "from __future__ import annotations\n" + TYPED.replace("either: int", "either: Hidden")
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(OptionError, match=r"option of Typed cannot be resolved .*'Hidden'.*TYPE_CHECKING"):
+        make_strategy("third_party_hidden:Typed")

@@ -69,6 +69,7 @@ class BudgetAllocator:
         self._allocation_metrics: dict[str, float] = {}
         self._outcome_metrics: dict[str, float] = {}
 
+    @np.errstate(under="ignore")  # a gain that rounds to 0 is 0, whatever the caller's settings
     def allocate(
         self, prompt_ids: Iterable[PromptId], total: int, pass_rates: np.ndarray | None = None
     ) -> Allocation:

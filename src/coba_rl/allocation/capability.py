@@ -15,25 +15,6 @@ from coba_rl.allocation.saved import saved_numbers
 from coba_rl.errors import OptionError
 
 
-def failure_rate(successes_P: np.ndarray, attempts_P: np.ndarray) -> float:
-    """F = 1 − mean over prompts of successes/attempts (Eq. 4).
-
-    The mean is over prompts, not rollouts, so that uneven budgets do not bias it.
-
-    Args:
-        successes_P: Successful rollouts of each prompt, ≥ 0; may be fractional for graded success.
-        attempts_P: Rollouts of each prompt that were judged, > 0.
-
-    Returns:
-        A number in [0, 1].
-
-    Example:
-        >>> failure_rate(np.array([30.0, 0.0]), np.array([30.0, 2.0]))
-        0.5
-    """
-    return float(1.0 - np.mean(np.asarray(successes_P) / np.asarray(attempts_P)))
-
-
 def transform(failure: float, gamma: float = 10.0, threshold: float = 0.5) -> float:
     """F̃ = F̄ above the threshold, sigmoid(γ(F̄ − threshold)) below it (Eq. 6).
 

@@ -19,6 +19,7 @@ def measure_allocation(
     if not len(budget_P):
         return {}
     low, high = bounds
+    total = float(budget_P.sum())
     known = ~np.isnan(p_P)
     p, n = p_P[known], np.maximum(budget_P[known], 1)  # no group at all is as dead as one of 1
     return {
@@ -27,7 +28,7 @@ def measure_allocation(
         "budget_max": float(budget_P.max()),
         "share_at_min": float((budget_P <= low).mean()),
         "share_at_max": float((budget_P >= high).mean()),
-        "effective_prompts": float(budget_P.sum() ** 2 / max((budget_P**2).sum(), 1)),
+        "effective_prompts": float(total**2 / max((budget_P.astype(float) ** 2).sum(), 1.0)),
         "unseen_prompts": float((~seen_P).sum()),
         "expected_dead_groups": float(np.mean(p**n + (1.0 - p) ** n)) if known.any() else 0.0,
     }

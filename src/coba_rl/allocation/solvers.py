@@ -14,10 +14,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from coba_rl.allocation.value import Gains
+from coba_rl.allocation.value import Gains, search_budgets
 from coba_rl.errors import InfeasibleBudgetError, OptionError, suggestion
 
 _MAX_SEARCH_STEPS = 100
+_MARGIN = 2  # rollouts before and after the threshold that are listed for each prompt
 _CLOSE_ENOUGH = 2  # rollouts from the total at which the threshold search may stop
 
 
@@ -127,36 +128,24 @@ def fast(gains: Gains, total: int, low: int, high: int) -> np.ndarray:
     the order (gain, then smaller budget, then earlier prompt). These are all the rollouts above some gain and
     some of those at it. The solver searches that threshold, lists the rollouts near it, takes the best of
     them, and then *proves* the result: every unlisted rollout it kept must be better than the worst it took,
-    and every unlisted one it left must be worse. If the proof fails, the list is widened, in the end to all.
+    and every unlisted one it left must be worse. If the proof fails, as where a float cannot tell many gains
+    apart, the threshold is bisected over the floats themselves. O(P log(high − low)) time and O(P) memory.
 
     Args, Returns, Raises: as `heap`.
     """
     check_feasible(gains.size, total, low, high)
     if gains.size == 0 or high == low:
         return np.full(gains.size, low, dtype=np.int64)
-    last_P = gains.log_gain(np.full(gains.size, high - 1))
-    first_P = gains.log_gain(np.full(gains.size, low))
-    live_P = last_P > -np.inf
-    if not live_P.all():
-        spare = total - gains.size * low - int(live_P.sum()) * (high - low)
-        if spare >= 0 and not (first_P[~live_P] > -np.inf).any():
-            budgets = np.full(gains.size, high, dtype=np.int64)
-            budgets[~live_P] = low + even_split(spare, int((~live_P).sum()))
-            return budgets
-    near_P = _near_optimum(
-        gains, total, low, high, float(last_P[live_P].min(initial=0.0)), float(first_P.max())
-    )
-    margin = 2
-    while True:
-        base_P = np.clip(near_P - margin, low, high)
-        budgets, proven = _take_best(gains, total, low, high, base_P, min(2 * margin, high - low))
-        if proven or margin >= high - low:  # at the latest with every rollout listed
-            return budgets
-        margin *= 4
+    base_P = np.maximum(_near_optimum(gains, total, low, high) - _MARGIN, low)
+    budgets, proven = _take_best(gains, total, low, high, base_P, min(2 * _MARGIN, high - low))
+    return budgets if proven else _bisect_gains(gains, total, low, high)
 
 
-def _near_optimum(gains: Gains, total: int, low: int, high: int, least: float, most: float) -> np.ndarray:
+def _near_optimum(gains: Gains, total: int, low: int, high: int) -> np.ndarray:
     """Budgets above a gain threshold that spends nearly the total: false position with bisection steps."""
+    last_P = gains.log_gain(np.full(gains.size, high - 1))
+    least = float(last_P[last_P > -np.inf].min(initial=0.0))
+    most = float(gains.log_gain(np.full(gains.size, low)).max())
 
     def excess(threshold: float) -> tuple[int, np.ndarray]:
         counts = gains.count_above(threshold, low, high)
@@ -213,6 +202,46 @@ def _take_best(
     return budgets, bool(before_P.min() > worst) and after_is_worse
 
 
+def _bisect_gains(gains: Gains, total: int, low: int, high: int) -> np.ndarray:
+    """The budgets of `heap` for any falling gains, from at most 64 thresholds."""
+    # The rollouts below `fewest_P` are bought, those from `most_P` on are not.
+    fewest_P, most_P = (np.full(gains.size, bound, dtype=np.int64) for bound in (low, high))
+    while (open_P := fewest_P < most_P).any():
+        best = gains.log_gain(fewest_P)[open_P].max()
+        worst = gains.log_gain(np.maximum(most_P - 1, low))[open_P].min()
+        if not worst < best:  # what is left is worth the same
+            break
+        reach_P = search_budgets(gains, _float_between(worst, best), fewest_P, most_P)
+        if reach_P.sum() < total:
+            fewest_P = reach_P
+        else:
+            most_P = reach_P
+    return _level(total, fewest_P, most_P)
+
+
+def _float_between(least: float, most: float) -> float:
+    """A float in (least, most] that has as many floats below it as above it, ±1."""
+
+    def rank(value: float) -> int:
+        bits = int(np.float64(abs(value)).view(np.int64))
+        return bits if value >= 0.0 else -bits
+
+    middle = (rank(least) + rank(most) + 1) // 2
+    return float(np.copysign(np.int64(abs(middle)).view(np.float64), middle))
+
+
+def _level(total: int, fewest_P: np.ndarray, most_P: np.ndarray) -> np.ndarray:
+    """Raise the smallest budgets, the earlier prompt first, from `fewest_P` until the sum is `total`."""
+    least, most = int(fewest_P.min()), int(most_P.max())
+    while least < most:
+        level = (least + most + 1) // 2
+        least, most = (least, level - 1) if np.clip(level, fewest_P, most_P).sum() > total else (level, most)
+    budgets = np.clip(least, fewest_P, most_P)
+    raised = np.flatnonzero((budgets == least) & (budgets < most_P))[: total - int(budgets.sum())]
+    budgets[raised] += 1
+    return budgets
+
+
 def _solve_by_dynamic_programming(gains: Gains, total: int, low: int, high: int) -> np.ndarray:
     budget_PB = np.broadcast_to(np.arange(low, high), (gains.size, high - low))
     log_gain_PB = gains.log_gain(budget_PB)
@@ -234,40 +263,3 @@ def check_solver(name: str) -> None:
     """Raise `OptionError` unless `name` is in `SOLVERS`."""
     if name not in SOLVERS:
         raise OptionError(f"Unknown solver {name!r}. {suggestion(name, SOLVERS)}")
-
-
-def proportional(weight_P: np.ndarray, total: int, low: int, high: int) -> np.ndarray:
-    """Budgets in proportion to weights, within bounds, rounded by largest remainder.
-
-    Finds s with Σ clip(s·w, low, high) = total, rounds down, and gives what is missing to the largest
-    remainders, the earlier prompt first among equals.
-
-    Example:
-        >>> proportional(np.array([1.0, 3.0, 0.0]), total=18, low=2, high=20).tolist()
-        [4, 12, 2]
-    """
-    check_feasible(len(weight_P), total, low, high)
-    weight_P = np.asarray(weight_P, dtype=float)
-    if (
-        not (weight_P > 0).any()
-        or total >= int((weight_P > 0).sum()) * high + int((weight_P <= 0).sum()) * low
-    ):
-        budgets = np.where(weight_P > 0, high, low).astype(np.int64)
-        idle = weight_P <= 0
-        budgets[idle] = even_split(total - int(budgets[~idle].sum()), int(idle.sum()))
-        return budgets
-    least, most = 0.0, high / float(weight_P[weight_P > 0].min())
-    for _ in range(200):
-        middle = 0.5 * (least + most)
-        if middle in (least, most):
-            break
-        least, most = (
-            (middle, most) if np.clip(middle * weight_P, low, high).sum() <= total else (least, middle)
-        )
-    share_P = np.clip(least * weight_P, low, high)
-    budgets = np.floor(share_P).astype(np.int64)
-    while (missing := total - int(budgets.sum())) > 0:
-        room = np.flatnonzero(budgets < high)
-        order = room[np.argsort(-(share_P - budgets)[room], kind="stable")]
-        budgets[order[:missing]] += 1
-    return budgets

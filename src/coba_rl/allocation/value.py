@@ -70,29 +70,6 @@ def coba_value(
     return saturation(budget, p_P, tau) * np.exp(log_beta_pdf(p_P, alpha, beta))
 
 
-def knapsack_value(budget: np.ndarray | int, p_P: np.ndarray) -> np.ndarray:
-    """V(N, p) = (1 − p^N − (1−p)^N) · p(1−p)²: chance of a group that is not dead, times Knapsack-RL's
-    information weight (arXiv 2509.25849).
-
-    Example:
-        >>> knapsack_value(np.array([1, 2]), np.array([0.5, 0.5])).tolist()
-        [0.0, 0.0625]
-    """
-    p_P = np.asarray(p_P, dtype=float)
-    return (1.0 - p_P**budget - (1.0 - p_P) ** budget) * p_P * (1.0 - p_P) ** 2
-
-
-def variance_value(budget: np.ndarray | int, p_P: np.ndarray) -> np.ndarray:
-    """V(B, p) = −p(1−p)/B: minus the variance of the mean reward of a group of B (arXiv 2602.01601).
-
-    Example:
-        >>> variance_value(np.array([1, 4]), np.array([0.5, 0.5])).tolist()
-        [-0.25, -0.0625]
-    """
-    p_P = np.asarray(p_P, dtype=float)
-    return -p_P * (1.0 - p_P) / budget
-
-
 class Gains(ABC):
     """Marginal gains of a batch: what one more rollout adds to each prompt's value.
 
@@ -125,14 +102,19 @@ class Gains(ABC):
         Returns:
             (P,) int64 in [low, high].
         """
-        least = np.full(self.size, low, dtype=np.int64)
-        most = np.full(self.size, high, dtype=np.int64)
-        for _ in range((high - low).bit_length()):
-            middle = (least + most) // 2
-            worth = (self.log_gain(middle) >= threshold) & (middle < most)
-            least = np.where(worth, middle + 1, least)
-            most = np.where(worth, most, middle)
-        return least
+        return search_budgets(
+            self, threshold, np.full(self.size, low, dtype=np.int64), np.full(self.size, high, dtype=np.int64)
+        )
+
+
+def search_budgets(gains: Gains, threshold: float, fewest_P: np.ndarray, most_P: np.ndarray) -> np.ndarray:
+    """(P,) int64 budgets that buy every rollout of at least `threshold`, by bisection from `fewest_P` to `most_P`."""
+    for _ in range(int((most_P - fewest_P).max(initial=0)).bit_length()):
+        middle_P = (fewest_P + most_P) // 2
+        worth_P = (gains.log_gain(middle_P) >= threshold) & (middle_P < most_P)
+        fewest_P = np.where(worth_P, middle_P + 1, fewest_P)
+        most_P = np.where(worth_P, most_P, middle_P)
+    return fewest_P
 
 
 def _column(values_P: np.ndarray, budget: np.ndarray) -> np.ndarray:
@@ -156,7 +138,8 @@ class GeometricGains(Gains):
         return _column(self.scale_P, budget) - _column(self.rate_P, budget) * budget
 
     def count_above(self, threshold: float, low: int, high: int) -> np.ndarray:
-        reach_P = np.floor((self.scale_P - threshold) / self.rate_P) + 1.0
+        with np.errstate(over="ignore"):  # the rate of a pass rate next to 0
+            reach_P = np.floor((self.scale_P - threshold) / self.rate_P) + 1.0
         return np.minimum(np.maximum(reach_P, low), high).astype(np.int64)
 
 
@@ -179,9 +162,9 @@ def coba_gains(p_P: np.ndarray, alpha: float, beta: float, tau: float) -> Geomet
 
 @dataclass(frozen=True, eq=False)
 class KnapsackGains(Gains):
-    """ΔV(N) = (p^N(1−p) + (1−p)^N p) · p(1−p)², which falls for N ≥ 1 (Knapsack-RL).
+    """ΔV(N) = (p^N(1−p) + (1−p)^N p) · p(1−p)², which falls for N ≥ 1 (Knapsack-RL, arXiv 2509.25849).
 
-    With r the larger and q the smaller of p and 1 − p it is r^N·q·(1 + (q/r)^(N−1)) times the weight. Every
+    V(N) is the chance of a group that is not dead, 1 − p^N − (1−p)^N, times the information weight p(1−p)². With r the larger and q the smaller of p and 1 − p it is r^N·q·(1 + (q/r)^(N−1)) times the weight. Every
     factor falls with N, also after rounding.
     """
 
@@ -231,7 +214,7 @@ class KnapsackGains(Gains):
 
 @dataclass(frozen=True, eq=False)
 class VarianceGains(Gains):
-    """ΔV(B) = p(1−p)/(B(B+1)): how much a rollout lowers the variance of the group's mean reward."""
+    """ΔV(B) = p(1−p)/(B(B+1)): how much a rollout lowers the variance p(1−p)/B of the group's mean reward."""
 
     p_P: np.ndarray
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -15,6 +14,7 @@ from coba_rl.allocation.estimators import make_estimator
 from coba_rl.allocation.pass_rates import Visits
 from coba_rl.allocation.prompt_table import PromptId, PromptTable
 from coba_rl.allocation.solvers import SOLVERS, check_feasible, check_solver, even_split
+from coba_rl.allocation.strategies.option_types import check_types
 from coba_rl.allocation.value import Gains
 from coba_rl.errors import OptionError
 
@@ -61,8 +61,7 @@ class Strategy(ABC):
 
     def validate(self) -> None:
         """Check the options; raise `OptionError`. Subclasses extend it."""
-        for field in fields(self):
-            check_type(field.name, getattr(self, field.name), str(field.type))
+        check_types(self)
 
     def options(self) -> dict[str, Any]:
         """Every option and its value, JSON-able."""
@@ -160,29 +159,6 @@ class GainStrategy(Strategy):
 
     def plan(self, p_P: np.ndarray, total: int, low: int, high: int) -> np.ndarray:
         return SOLVERS[self.solver](self.gains(p_P, total / len(p_P)), total, low, high)
-
-
-_CHECKS: dict[str, tuple[str, Any]] = {
-    "int": ("a whole number", lambda v: isinstance(v, int) and not isinstance(v, bool)),
-    "float": ("a finite number", lambda v: _is_number(v) and math.isfinite(v)),
-    "str": ("text", lambda v: isinstance(v, str)),
-    "bool": ("true or false", lambda v: isinstance(v, bool)),
-}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def check_type(option: str, value: Any, annotation: str) -> None:
-    """Raise `OptionError` when an option's value is not of its annotated type."""
-    if value is None and "None" in annotation:
-        return
-    kind = annotation.split(" | ")[0]
-    if kind in _CHECKS:
-        expected, check = _CHECKS[kind]
-        if not check(value):
-            raise OptionError(f"{option}={value!r}: expected {expected}.")
 
 
 def require(condition: bool, option: str, value: Any, expected: str) -> None:

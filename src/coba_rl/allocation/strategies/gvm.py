@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from coba_rl.allocation.solvers import proportional
+from coba_rl.allocation.proportional import proportional
 from coba_rl.allocation.strategies.base import Strategy, require
 
 
@@ -29,6 +30,9 @@ class Gvm(Strategy):
 
     def plan(self, p_P: np.ndarray, total: int, low: int, high: int) -> np.ndarray:
         live = p_P > 0.0
+        log_p = np.log(p_P[live])
+        log_a = math.log(self.a) if self.a > 0.0 else -math.inf
+        log_weight = -0.5 * np.logaddexp(log_p, log_a - (self.b - 1.0) * log_p)
         weight_P = np.zeros(len(p_P))
-        weight_P[live] = 1.0 / np.sqrt(p_P[live] + self.a / p_P[live] ** (self.b - 1.0))
+        weight_P[live] = np.exp(log_weight - log_weight.max(initial=-math.inf))
         return proportional(weight_P, total, low, high)
