@@ -181,6 +181,12 @@ def test_unjudged_attempts_lower_the_largest_k():
     assert list(summarize([[1, 0, NAN, NAN], [1, 1, 1, 0]]).pass_at) == [1, 2]
 
 
+def test_rounding_neither_refuses_a_success_nor_misses_a_threshold():
+    result = summarize(np.array([[1 + 1e-7, -1e-8], [np.float32(0.9), 0.89]]), threshold=0.9)
+    assert result.pass_at[1].value == 0.5
+    assert avg_at_k([[1 + 1e-7, -1e-8]]) == 0.5
+
+
 def test_graded_successes_count_as_solved_from_the_threshold():
     successes = [[0.6, 0.2], [0.5, 0.0]]
     assert summarize(successes, threshold=0.6).pass_at[2].value == 0.5

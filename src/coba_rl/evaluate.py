@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coba_rl.allocation.success import graded, reached
 from coba_rl.sampling import sample_completions, score_completions
 
 __all__ = [
@@ -265,7 +266,7 @@ def summarize(successes_PK: npt.ArrayLike, *, threshold: float = 1.0, seed: int 
     judged = ~np.isnan(successes)
     kept = judged.any(axis=1)
     attempts = judged.sum(axis=1)[kept]
-    solved = (successes >= threshold - _EDGE).sum(axis=1)[kept]
+    solved = reached(successes, threshold).sum(axis=1)[kept]
     ks = [2**power for power in range(int(attempts.min()).bit_length())]
     return Evaluation(
         avg=mean_estimate(_prompt_means(successes), seed=seed),
@@ -277,14 +278,16 @@ def summarize(successes_PK: npt.ArrayLike, *, threshold: float = 1.0, seed: int 
 
 
 def _as_successes(successes_PK: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    successes = np.asarray(successes_PK, dtype=np.float64)
-    judged = successes[~np.isnan(successes)]
-    if successes.ndim != 2 or not judged.size or not np.all((judged >= 0) & (judged <= 1)):
-        raise ValueError(
-            f"successes of shape {successes.shape} with {judged.size} judged attempts: expected shape (prompts, attempts), "
-            "values in [0, 1] and at least one that is not NaN."
-        )
-    return successes
+    try:
+        successes = graded(successes_PK)
+        if successes.ndim == 2 and not np.isnan(successes).all():
+            return successes
+        problem = f"the shape {successes.shape} with {(~np.isnan(successes)).sum()} judged attempts"
+    except ValueError as error:
+        problem = str(error)
+    raise ValueError(
+        f"successes: {problem}; expected shape (prompts, attempts), values in [0, 1] and at least one that is not NaN."
+    )
 
 
 def _prompt_means(successes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -151,7 +152,46 @@ def test_a_threshold_takes_rewards_of_any_scale() -> None:
     assert rate(allocator, "a") == pytest.approx(3 / 5)
 
 
-@pytest.mark.parametrize("bad", [1.5, -0.1, math.inf, -math.inf])
+ROUNDED: list[tuple[Any, float]] = [
+    (np.float32(1) + np.finfo(np.float32).eps, 1.0),
+    (1.0000001, 1.0),
+    (-1e-8, 0.0),
+    (np.array([0.1] * 10, np.float32).cumsum(dtype=np.float32)[-1], 1.0),
+    (np.float16(1) + np.finfo(np.float16).eps, 1.0),
+]
+
+
+@pytest.mark.parametrize(("value", "meant"), ROUNDED)
+def test_a_success_beyond_0_or_1_by_rounding_is_0_or_1(value: Any, meant: float) -> None:
+    allocator = make("knapsack")
+    allocator.observe(["a"], np.array([value]))
+    assert rate(allocator, "a") == meant
+    given = allocator.allocate(["a"], total=4, pass_rates=np.array([value]))
+    assert given.pass_rates.tolist() == [meant]
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16])
+@pytest.mark.parametrize("threshold", [0.9, 0.1, -0.3, 1e-4, 700.1])
+def test_a_threshold_is_met_by_itself_in_any_precision(kind: Any, threshold: float) -> None:
+    allocator = make(success_threshold=threshold)
+    met = np.array([threshold], dtype=kind)
+    assert allocator.success(met).tolist() == [1.0]
+    below = np.array([threshold - 0.01 * abs(threshold)], dtype=kind)
+    assert allocator.success(below).tolist() == [0.0]
+
+
+def test_a_tiny_threshold_means_anything_above_zero() -> None:
+    assert make(success_threshold=1e-7).success([0.0, -1e-9, 2e-7]).tolist() == [0.0, 0.0, 1.0]
+
+
+def test_the_threshold_of_float32_is_met_by_a_list_too() -> None:
+    """Hosts hand on double precision numbers that once were float32."""
+    reward = float(np.float32(0.9))
+    assert reward < 0.9
+    assert make(success_threshold=0.9).success([reward, 0.899, None]).tolist()[:2] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("bad", [1.5, 1.00001, -0.1, -1e-5, math.inf, -math.inf])
 def test_a_graded_success_outside_0_to_1_is_refused(bad: float) -> None:
     allocator = make()
     with pytest.raises(ValueError, match=rf"success {bad!r} lies outside \[0, 1\].*success_threshold"):
@@ -232,10 +272,16 @@ def test_bounds_may_be_numpy_integers_and_a_list() -> None:
     assert make(bounds=[np.int64(2), np.int32(8)]).bounds == (2, 8)
 
 
-@pytest.mark.parametrize("threshold", [NAN, math.inf])
-def test_a_wrong_threshold_is_refused(threshold: float) -> None:
-    with pytest.raises(OptionError, match="success_threshold"):
+@pytest.mark.parametrize("threshold", [NAN, math.inf, "0.5", True, [0.5]], ids=repr)
+def test_a_wrong_threshold_is_refused(threshold: Any) -> None:
+    with pytest.raises(OptionError, match=r"success_threshold=.*expected a finite number or None"):
         make(success_threshold=threshold)
+
+
+@pytest.mark.parametrize("threshold", [np.float32(0.5), np.int64(1), 1], ids=repr)
+def test_numpy_numbers_are_thresholds_and_can_be_saved(threshold: Any) -> None:
+    state = make(success_threshold=threshold).state_dict()
+    assert json.loads(json.dumps(state))["success_threshold"] == float(threshold)
 
 
 def test_a_strategy_object_is_used_as_it_is() -> None:
@@ -251,16 +297,47 @@ def test_something_else_than_a_name_or_an_object_is_refused(wrong: Any) -> None:
         BudgetAllocator(wrong)
 
 
-def test_a_strategy_that_gives_the_wrong_sum_is_found_out() -> None:
-    class Stingy(Strategy):
-        name = "stingy"
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ([2, 2], "2 budgets with sum 4"),
+        ([9], "1 budgets with sum 9"),
+        ([10, -1], "a budget of 10"),
+        ([8, 1], "a budget of 1"),
+        ([4.5, 4.5], "a budget of 4.5"),
+        ([NAN, 9.0], "2 budgets with sum nan"),
+        ([[4, 5]], r"\[\[4, 5\]\]"),
+        (["4", "5"], r"\['4', '5'\]"),
+        (None, "None"),
+    ],
+)
+def test_budgets_that_break_a_promise_are_refused_whoever_made_them(given: Any, problem: str) -> None:
+    class Foreign(Strategy):
+        name = "foreign"
+
+        def allocate(self, p_P: np.ndarray, total: int, low: int, high: int) -> Any:
+            return given
 
         def plan(self, p_P: np.ndarray, total: int, low: int, high: int) -> np.ndarray:
-            return np.full(len(p_P), low)
+            raise NotImplementedError
 
-    allocator = BudgetAllocator(Stingy())
-    allocator.observe(["a", "b"], [1.0, 0.0])
-    with pytest.raises(
-        CobaError, match="Stingy returned 2 budgets with sum 4: expected 2 budgets with sum 9"
-    ):
+    allocator = BudgetAllocator(Foreign(), bounds=(2, 8))
+    expected = (
+        f"strategy Foreign returned {problem}: expected 2 budgets with sum 9, whole numbers from 2 to 8"
+    )
+    with pytest.raises(CobaError, match=expected):
         allocator.allocate(["a", "b"], total=9)
+    assert allocator.state_dict()["step"] == 0
+
+
+def test_whole_numbers_of_another_type_are_budgets() -> None:
+    class Rounding(Strategy):
+        name = "rounding"
+
+        def plan(self, p_P: np.ndarray, total: int, low: int, high: int) -> Any:
+            return np.round(np.full(len(p_P), total / len(p_P)))
+
+    allocator = BudgetAllocator(Rounding())
+    allocator.observe(["a", "b"], [1.0, 0.0])
+    budgets = allocator.allocate(["a", "b"], total=8).budgets
+    assert (budgets.dtype, budgets.tolist()) == (np.int64, [4, 4])

@@ -42,6 +42,21 @@ def test_an_id_that_is_none(given):
         prompt_id({"prompt": "hi", "key": given}, "key")
 
 
+def test_one_added_column_of_pictures_or_seeds_re_keys_only_the_rows_that_have_one():
+    plain = {"prompt": [{"role": "user", "content": "hi"}]}
+    wider = {**plain, "image": None, "images": None, "seed": None}
+    for whole_row in (False, True):
+        assert prompt_id(wider, "prompt_id", whole_row=whole_row) == prompt_id(
+            plain, "prompt_id", whole_row=whole_row
+        )
+
+
+@pytest.mark.parametrize("given", [np.int64(7), np.uint8(7), 7])
+def test_whole_numbers_of_numpy_are_ids(given):
+    found = prompt_id({"prompt": "hi", "key": given}, "key")
+    assert (type(found), found) == (int, 7)
+
+
 def test_ids_of_a_data_set():
     data = Dataset.from_dict({"prompt": ["a", "b", "a"], "number": [3, 4, 5]})
     assert dataset_ids(data, "number") == [3, 4, 5]

@@ -78,7 +78,7 @@ def length(completions: list[Any], **_: Any) -> list[float]:
 def test_rewards_on_another_scale_are_refused_before_anything_is_trained(tiny):
     run = tiny.trainer(rewards=points)
     before = run.weights
-    with pytest.raises(ConfigError, match=r"'points' returned (-1|10)\.0.*Set success_threshold"):
+    with pytest.raises(ConfigError, match=r"'points': success (-1|10)\.0 lies.* set success_threshold"):
         run.trainer.train()
     assert all(torch.equal(value, before[name]) for name, value in run.weights.items())
     assert not run.trainer.allocator.strategy.capability.started
@@ -100,6 +100,14 @@ def test_a_reward_that_equals_the_threshold_succeeds_in_float32(tiny):
     run = tiny.train(rewards=nine_tenths, success_threshold=0.9, max_steps=1)
     assert [record["successes"] for record in run.records[0]] == [4.0] * 4
     assert run.logs[0]["coba/success_per_prompt"] == 1.0
+
+
+def test_a_reward_beyond_1_by_rounding_is_1(tiny):
+    def tenths(completions: list[Any], **_: Any) -> list[float]:
+        return [1.0000001] * len(completions)
+
+    run = tiny.train(rewards=tenths, max_steps=1)
+    assert [record["successes"] for record in run.records[0]] == [4.0] * 4
 
 
 def test_success_is_the_named_reward_not_the_weighted_sum(tiny):

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +56,17 @@ def test_success_falls_back_to_the_score_and_to_the_reward() -> None:
     assert math.isnan(success_of({"judge": None}, 1.0, "judge"))
     with pytest.raises(ConfigError, match="'right'"):
         success_of({"judge": "right"}, 1.0, "judge")
+
+
+def test_rounding_neither_refuses_a_success_nor_misses_a_threshold() -> None:
+    for threshold, successes, expected in (
+        (None, (1.0000001, -1e-8), 1.0),
+        (0.9, (float(np.float32(0.9)), 0.89), 1.0),
+    ):
+        step = StepAllocation(BudgetAllocator("uniform", success_threshold=threshold), 2)
+        step.allocate(["u"], ["p"])
+        step.add([Outcome("u", session, success, success) for session, success in enumerate(successes)])
+        assert step.finish(1)[0][0]["successes"] == expected
 
 
 def test_a_success_outside_zero_to_one_needs_a_threshold() -> None:

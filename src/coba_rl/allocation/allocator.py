@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from coba_rl.allocation.allocation import Allocation
+from coba_rl.allocation.checks import check_bounds, check_budgets, check_rates, check_threshold
 from coba_rl.allocation.metrics import measure_allocation, measure_outcomes
 from coba_rl.allocation.pass_rates import Visits
 from coba_rl.allocation.prompt_table import PromptId, check_prompt_ids
 from coba_rl.allocation.saved import saved_number
 from coba_rl.allocation.strategies import Strategy, make_strategy
-from coba_rl.errors import CobaError, OptionError, StateError
+from coba_rl.allocation.success import graded, reached
+from coba_rl.errors import OptionError, StateError
 
 STATE_VERSION = 1
 
@@ -28,7 +30,7 @@ class BudgetAllocator:
         strategy: Name of a built-in strategy, `"package.module:Class"`, or a `Strategy` object.
         bounds: (fewest, most) rollouts of a prompt, 1 ≤ fewest ≤ most.
         success_threshold: None: success is graded, any number in [0, 1]. A number: a rollout succeeds when
-            its score is at least this.
+            its score is at least this, up to the rounding of float32: 0.9 is met by a float32 reward of 0.9.
         **options: Options of the strategy, see its fields.
 
     Raises:
@@ -61,10 +63,8 @@ class BudgetAllocator:
             self.strategy = strategy
         else:
             self.strategy = make_strategy(strategy, **options)
-        self.bounds = _check_bounds(bounds)
-        if success_threshold is not None and not math.isfinite(success_threshold):
-            raise OptionError(f"success_threshold={success_threshold!r}: expected a finite number or None.")
-        self.success_threshold = success_threshold
+        self.bounds = check_bounds(bounds)
+        self.success_threshold = check_threshold(success_threshold)
         self._step = 0
         self._allocation_metrics: dict[str, float] = {}
         self._outcome_metrics: dict[str, float] = {}
@@ -88,6 +88,7 @@ class BudgetAllocator:
 
         Raises:
             InfeasibleBudgetError: `total` is below P·fewest or above P·most.
+            CobaError: The strategy's budgets are not whole numbers within the bounds that sum to the total.
             TypeError: An id is not str or int, or the total is not a whole number.
             ValueError: `pass_rates` is not one number in [0, 1] (or NaN) a prompt.
         """
@@ -99,14 +100,10 @@ class BudgetAllocator:
         low, high = self.bounds
         self.strategy.check_feasible(len(ids), total, low, high)
         pass_rates = (
-            self.strategy.pass_rates(ids) if pass_rates is None else _check_rates(pass_rates, len(ids))
+            self.strategy.pass_rates(ids) if pass_rates is None else check_rates(pass_rates, len(ids))
         )
-        budgets = np.asarray(self.strategy.allocate(pass_rates, total, low, high), dtype=np.int64)
-        if len(budgets) != len(ids) or int(budgets.sum()) != total:
-            raise CobaError(
-                f"strategy {type(self.strategy).__name__} returned {len(budgets)} budgets with sum "
-                f"{int(budgets.sum())}: expected {len(ids)} budgets with sum {total}. This is a bug in it."
-            )
+        given = self.strategy.allocate(pass_rates, total, low, high)
+        budgets = check_budgets(given, len(ids), total, self.bounds, type(self.strategy).__name__)
         self._step += 1
         self._allocation_metrics = {
             **self.strategy.metrics(),
@@ -165,24 +162,27 @@ class BudgetAllocator:
             scores: (R,) what the verifier said; None or NaN is no attempt.
 
         Raises:
-            ValueError: Without a threshold, a score outside [0, 1].
+            ValueError: Without a threshold, a score outside [0, 1] by more than rounding.
 
         Example:
             >>> BudgetAllocator(success_threshold=0.5).success([0.9, 0.2, None]).tolist()
             [1.0, 0.0, nan]
+            >>> BudgetAllocator().success([1.0000001, -1e-8]).tolist()
+            [1.0, 0.0]
         """
-        score_R = np.array([math.nan if value is None else value for value in scores], dtype=float)
-        if score_R.ndim != 1:
-            raise ValueError(f"successes have the shape {score_R.shape}: expected one number a rollout.")
+        if not isinstance(scores, np.ndarray) or scores.dtype == object:
+            scores = np.array([math.nan if value is None else value for value in scores], dtype=float)
+        if scores.ndim != 1:
+            raise ValueError(f"successes have the shape {scores.shape}: expected one number a rollout.")
         if self.success_threshold is not None:
-            return np.where(np.isnan(score_R), np.nan, score_R >= self.success_threshold)
-        outside = (score_R < 0.0) | (score_R > 1.0)
-        if outside.any():
+            return np.where(np.isnan(scores), np.nan, reached(scores, self.success_threshold))
+        try:
+            return graded(scores)
+        except ValueError as error:
             raise ValueError(
-                f"success {float(score_R[outside][0])!r} lies outside [0, 1]: expected 0/1 or a graded success. "
-                "For rewards on another scale set success_threshold."
-            )
-        return score_R
+                f"success {error}: expected 0/1 or a graded success. For rewards on another scale set "
+                "success_threshold."
+            ) from None
 
     def metrics(self) -> dict[str, float]:
         """Finite numbers for the run's log: the last allocation, and the outcomes of the last `observe`."""
@@ -274,23 +274,3 @@ class BudgetAllocator:
         if changed:
             listed = ", ".join(f"{name}: {then.get(name)!r} → {now[name]!r}" for name in changed)
             warnings.warn(f"Resuming with changed allocation options ({listed}).", stacklevel=3)
-
-
-def _check_rates(pass_rates: np.ndarray, num_prompts: int) -> np.ndarray:
-    rates = np.array(pass_rates, dtype=float)
-    if rates.shape != (num_prompts,) or ((rates < 0) | (rates > 1)).any():
-        raise ValueError(
-            f"pass_rates has shape {rates.shape}: expected one number in [0, 1], or NaN, for each of the "
-            f"{num_prompts} prompts."
-        )
-    return rates
-
-
-def _check_bounds(bounds: tuple[int, int]) -> tuple[int, int]:
-    try:
-        low, high = (operator.index(bound) for bound in bounds)
-    except (TypeError, ValueError):
-        raise OptionError(f"bounds={bounds!r}: expected two whole numbers (fewest, most).") from None
-    if not 1 <= low <= high:
-        raise OptionError(f"bounds={bounds!r}: expected 1 ≤ fewest ≤ most rollouts of a prompt.")
-    return low, high

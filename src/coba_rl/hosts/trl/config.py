@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-import numpy as np
 from trl import GRPOConfig
 
 from coba_rl.allocation import STRATEGIES, BudgetAllocator
@@ -218,12 +217,10 @@ class CobaGRPOConfig(GRPOConfig):
         """
         options = self.allocator_options()
         self._check_known(options)
-        threshold = self.success_threshold
         return BudgetAllocator(
             self.strategy,
             bounds=(self.min_budget, self.max_budget),
-            # Rewards are float32 tensors: a reward of 0.9 reads 0.89999998 and must still reach a threshold of 0.9.
-            success_threshold=None if threshold is None else float(np.float32(threshold)),
+            success_threshold=self.success_threshold,
             **options,
         )
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
 from datasets import Dataset
 
+from coba_rl.allocation.prompt_table import check_prompt_ids
 from coba_rl.errors import ConfigError
 from coba_rl.tasks.base import content_id
 
@@ -38,9 +38,9 @@ def prompt_id(row: Mapping[str, Any], id_column: str, *, whole_row: bool = False
     if id_column in row:
         return _check_id(row[id_column], id_column)
     if whole_row or "prompt" not in row:
-        return content_id(_plain(row))
+        return content_id(row)
     if any(row.get(column) is not None for column in IMAGE_COLUMNS):
-        return content_id(_plain({column: row.get(column) for column in ("prompt", *IMAGE_COLUMNS)}))
+        return content_id({column: row.get(column) for column in ("prompt", *IMAGE_COLUMNS)})
     return content_id(row["prompt"])
 
 
@@ -62,20 +62,10 @@ def dataset_ids(data: Any, id_column: str, *, whole_row: bool = False) -> list[s
 
 
 def _check_id(given: Any, id_column: str) -> str | int:
-    if isinstance(given, bool) or not isinstance(given, (str, int)):
+    try:
+        return check_prompt_ids([given])[0]
+    except TypeError:
         raise ConfigError(
             f"Column {id_column!r} holds {given!r}: expected a prompt id (text or a whole number) in every row. Fill "
             "the column in, or drop it to identify prompts by their content."
-        )
-    return given
-
-
-def _plain(value: Any) -> Any:
-    """JSON-able stand-in; pictures and arrays become a digest of their bytes, since their `str` is no identity."""
-    if isinstance(value, Mapping):
-        return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(part) for part in value]
-    if hasattr(value, "tobytes"):
-        return hashlib.blake2b(value.tobytes(), digest_size=16).hexdigest()
-    return value
+        ) from None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from coba_rl.allocation import BudgetAllocator
 from coba_rl.errors import ConfigError, suggestion
 
 
@@ -26,20 +27,20 @@ def success_index(name: str | None, reward_names: Sequence[str]) -> int:
     return list(reward_names).index(name)
 
 
-def check_graded(success_R: torch.Tensor, name: str) -> None:
-    """Refuse rewards that are no graded success, before they reach the model or the pass rates.
+def check_success(allocator: BudgetAllocator, reward_R: torch.Tensor, name: str) -> None:
+    """Refuse rewards that are no success, before they reach the model or the pass rates.
 
     Args:
-        success_R: (R,) values of the success reward; NaN is no attempt.
+        allocator: Its `success` is the rule.
+        reward_R: (R,) values of the success reward; NaN is no attempt.
         name: The reward function, for the message.
 
     Raises:
-        ConfigError: A value lies outside [0, 1].
+        ConfigError: Without a threshold, a value outside [0, 1].
     """
-    outside = (success_R < 0.0) | (success_R > 1.0)
-    if outside.any():
+    try:
+        allocator.success(reward_R.cpu().double().numpy())
+    except ValueError as error:
         raise ConfigError(
-            f"Reward function {name!r} returned {success_R[outside][0].item()!r}: expected a success in [0, 1]. Set "
-            "success_threshold to the reward from which on a rollout counts as a success, or success_reward to a "
-            "reward function that returns 0 to 1."
-        )
+            f"Reward function {name!r}: {error} Or set success_reward to a reward function that returns 0 to 1."
+        ) from None

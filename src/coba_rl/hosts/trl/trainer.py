@@ -23,7 +23,7 @@ from coba_rl.hosts.trl.memory import AllocatorMemory, inside_generation_window
 from coba_rl.hosts.trl.prompts import dataset_ids, prompt_id
 from coba_rl.hosts.trl.records import allocation_records
 from coba_rl.hosts.trl.sampler import EpochRepeatSampler
-from coba_rl.hosts.trl.success import check_graded, success_index
+from coba_rl.hosts.trl.success import check_success, success_index
 
 
 class CobaGRPOTrainer(GRPOTrainer):
@@ -204,8 +204,8 @@ class CobaGRPOTrainer(GRPOTrainer):
     def _calculate_rewards(self, inputs: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         rewards_RF = super()._calculate_rewards(inputs, *args, **kwargs)
         if self._generating:
-            if self.args.success_threshold is None:
-                check_graded(rewards_RF[:, self._success_index], self.reward_func_names[self._success_index])
+            index = self._success_index
+            check_success(self.allocator, rewards_RF[:, index], self.reward_func_names[index])
             self._rewards_RF = rewards_RF
         return rewards_RF
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import transfer_queue as tq
 
+from coba_rl.allocation import BudgetAllocator
 from coba_rl.errors import ConfigError, suggestion
 
 DEFAULT_KEYS = ("acc", "score")
@@ -114,22 +115,26 @@ def success_of(info: Mapping[str, Any], reward: float, success_key: str | None) 
         ) from None
 
 
-def check_graded(outcomes: Iterable[Outcome], threshold: float | None) -> None:
-    """Refuse successes that are no graded success before they move any pass rate.
+def check_success(allocator: BudgetAllocator, outcomes: Iterable[Outcome]) -> None:
+    """Refuse successes that are none, before they move any pass rate.
+
+    Args:
+        allocator: Its `success` is the rule.
+        outcomes: Rollouts that came back.
 
     Raises:
         ConfigError: Without a threshold, a success outside [0, 1].
 
     Example:
-        >>> check_graded([Outcome("a", 0, -1.0, -1.0)], threshold=0.5)
+        >>> check_success(BudgetAllocator(success_threshold=0.5), [Outcome("a", 0, -1.0, -1.0)])
     """
-    for outcome in outcomes:
-        if threshold is None and not (math.isnan(outcome.success) or 0.0 <= outcome.success <= 1.0):
-            raise ConfigError(
-                f"A rollout's success is {outcome.success!r}: expected a number in [0, 1]. Set "
-                "algorithm.coba.success_threshold to the value from which on a rollout counts as a success, or "
-                "algorithm.coba.success_key to a key of the reward function's result that holds 0 to 1."
-            )
+    try:
+        allocator.success([outcome.success for outcome in outcomes])
+    except ValueError as error:
+        raise ConfigError(
+            f"{error} It is algorithm.coba.success_threshold here; or set algorithm.coba.success_key to a key of the "
+            "reward function's result that holds 0 to 1."
+        ) from None
 
 
 def _column(data: Any, name: str, size: int) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +69,7 @@ class PromptIds:
         """
         if self.scheme == BY_INDEX:
             return [f"{source}/{extra['index']}" for source, extra in zip(sources, extra_infos, strict=True)]
-        return [content_id(_digestible(prompt)) for prompt in prompts]
+        return [content_id(prompt) for prompt in prompts]
 
 
 def _sources_and_indices(frame: Any) -> Iterator[tuple[Any, Any]]:
@@ -81,14 +80,3 @@ def _sources_and_indices(frame: Any) -> Iterator[tuple[Any, Any]]:
         names = [extras.type.field(i).name for i in range(extras.type.num_fields)]
         indices = extras.field("index").to_pylist() if "index" in names else [None] * len(sources)
         yield from zip(sources, indices, strict=True)
-
-
-def _digestible(value: Any) -> Any:
-    """JSON-able stand-in; pictures and arrays become a digest of their bytes, since their `str` is no identity."""
-    if isinstance(value, Mapping):
-        return {key: _digestible(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_digestible(part) for part in value]
-    if hasattr(value, "tobytes"):
-        return hashlib.blake2b(value.tobytes(), digest_size=16).hexdigest()
-    return value

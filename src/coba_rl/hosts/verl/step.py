@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from coba_rl.allocation import BudgetAllocator
-from coba_rl.hosts.verl.outcomes import Outcome, check_graded
+from coba_rl.hosts.verl.outcomes import Outcome, check_success
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class StepAllocation:
             ConfigError: A success outside [0, 1] without a threshold.
         """
         outcomes = list(outcomes)
-        check_graded(outcomes, self.allocator.success_threshold)
+        check_success(self.allocator, outcomes)
         for outcome in outcomes:
             if outcome.uid in self._groups:
                 self._groups[outcome.uid].success_by_session[outcome.session] = outcome.success

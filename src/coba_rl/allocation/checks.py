@@ -1,0 +1,85 @@
+"""What an allocator is given, checked before it is used."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from coba_rl.allocation.success import graded
+from coba_rl.errors import CobaError, OptionError
+
+
+def check_bounds(bounds: Any) -> tuple[int, int]:
+    """(fewest, most) rollouts of a prompt.
+
+    Raises:
+        OptionError: Not two whole numbers with 1 ≤ fewest ≤ most.
+    """
+    try:
+        low, high = (operator.index(bound) for bound in bounds)
+    except (TypeError, ValueError):
+        raise OptionError(f"bounds={bounds!r}: expected two whole numbers (fewest, most).") from None
+    if not 1 <= low <= high:
+        raise OptionError(f"bounds={bounds!r}: expected 1 ≤ fewest ≤ most rollouts of a prompt.")
+    return low, high
+
+
+def check_threshold(threshold: Any) -> float | None:
+    """The score from which on a rollout succeeds; None without one.
+
+    Raises:
+        OptionError: No finite number.
+    """
+    if threshold is None:
+        return None
+    is_number = isinstance(threshold, (int, float, np.number)) and not isinstance(threshold, bool)
+    if not is_number or not math.isfinite(threshold):
+        raise OptionError(f"success_threshold={threshold!r}: expected a finite number or None.")
+    return float(threshold)
+
+
+def check_rates(pass_rates: Any, num_prompts: int) -> np.ndarray:
+    """(P,) float64 pass rates, a copy.
+
+    Raises:
+        ValueError: Another number of them, or one outside [0, 1] by more than rounding.
+    """
+    try:
+        rates = graded(pass_rates)
+        if rates.shape == (num_prompts,):
+            return rates
+        problem = f"the shape {rates.shape}"
+    except ValueError as error:
+        problem = str(error)
+    raise ValueError(
+        f"pass_rates: {problem}; expected one number in [0, 1], or NaN, for each of the {num_prompts} prompts."
+    )
+
+
+def check_budgets(
+    given: Any, num_prompts: int, total: int, bounds: tuple[int, int], strategy: str
+) -> np.ndarray:
+    """(P,) int64 budgets of a strategy.
+
+    Raises:
+        CobaError: Not one whole number within the bounds for each prompt, or another sum; it names the strategy.
+    """
+    budgets = np.asarray(given)
+    # A total below the minimum has been refused, but for `coba-release`, which splits it evenly.
+    low, high = min(bounds[0], total // max(num_prompts, 1)), bounds[1]
+    if budgets.ndim != 1 or budgets.dtype.kind not in "iuf":
+        problem = repr(given)
+    elif len(budgets) != num_prompts or budgets.sum() != total:
+        problem = f"{len(budgets)} budgets with sum {budgets.sum()}"
+    else:
+        sound = (budgets >= low) & (budgets <= high) & (budgets == np.floor(budgets))
+        if sound.all():
+            return budgets.astype(np.int64)
+        problem = f"a budget of {budgets[~sound][0].item()!r}"
+    raise CobaError(
+        f"strategy {strategy} returned {problem}: expected {num_prompts} budgets with sum {total}, whole numbers from "
+        f"{low} to {high}. This is a bug in it."
+    )
