@@ -75,7 +75,7 @@ BAD = {
         ["evaluate", str(policy_path("hard")), "--num-samples", "0"],
         "at least 1",
     ),
-    "missing file to allocate": (["allocate", "nowhere.csv", "--total", "9"], "does not exist"),
+    "missing file to allocate": (["allocate", "nowhere.csv", "--total", "9"], "no file 'nowhere.csv'"),
     "file of an unknown kind": (["allocate", "rates.xls", "--total", "9"], ".csv"),
     "no total": (["allocate", "rates.csv"], "total"),
 }
@@ -104,7 +104,7 @@ def test_a_mistake_gets_one_readable_line_and_exit_code_2(
         ("prompt_id,pass_rate\na,1.5\n", "9", "pass_rate in [0, 1]"),
         ("prompt_id,pass_rate\na,much\n", "9", "row 1: pass_rate is 'much'"),
         ("prompt_id,rate\na,0.5\n", "9", "expected pass_rate, or successes and attempts"),
-        ("pass_rate\n0.5\n", "9", "expected a prompt_id"),
+        ("pass_rate\n0.5\n", "9", "expected one of the columns ['prompt_id']"),
         ("prompt_id,successes,attempts\na,3,2\n", "9", "successes ≤ attempts"),
         ("prompt_id,pass_rate\n", "9", "no rows"),
     ],

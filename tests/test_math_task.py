@@ -155,7 +155,17 @@ def test_a_data_set_on_the_hub(monkeypatch, caplog):
 
 FAULTS = {
     "none.jsonl": (None, "no file .*none.jsonl.*check the path"),
-    "rows.csv": (b"a,b\n", "cannot tell how to read .*rows.csv.*convert or rename"),
+    "rows.xls": (b"a,b\n", "cannot tell how to read .*rows.xls.*convert or rename"),
+    "rows.csv": (b"a,b\n", r"rows.csv.*one of the columns \['prompt', .*found \['a', 'b'\]; rename a column"),
+    "empty.csv": (b"", "has no rows"),
+    "surplus.csv": (b"question,answer\n1+1=,2\n,1/2=,0,5\n", "line 3 of .*surplus.csv.* has 4 cells, the header 2"),
+    "cut.csv": (b'question,answer\n"1', "line 2 of .*cut.csv.* is no CSV"),
+    "twice.csv": (b"question,answer,Answer\n1,2,3\n", "has 'answer' twice, as 'answer' and 'Answer'"),
+    "twice.jsonl": (b'{"question": "1", "answer": "1", "answer": "2"}\n', "line 1 of .*the key 'answer' stands there twice"),
+    "spelled.json": (b'[{"Question": "1", "question": "2", "answer": "1"}]', "has 'question' twice, as 'Question'"),
+    "half.jsonl": (b'{"question": "\\ud83d?", "answer": "1"}\n', r"line 1 of .* holds half a character \('\\ud83d'"),
+    "half.json": (b'[{"question": "1", "answer": "\\uDE00"}]', "row 1 of .* holds half a character"),
+    "utf16.csv": ("question,answer\n1,1\n".encode("utf-16"), "cannot read .*utf16.csv.*save it as UTF-8"),
     "empty.jsonl": (b"", "has no rows"),
     "empty.json": (b"", "has no rows"),
     "list.json": (b"[]", "has no rows"),
@@ -186,7 +196,9 @@ def test_each_fault_of_a_file_is_one_readable_error(tmp_path, name):
 
 def test_a_parquet_file_without_prompts_is_refused_before_reading(tmp_path):
     data = write(tmp_path / "x.parquet", [{"text": "1", "answer": "1"}])
-    with pytest.raises(DatasetError, match=r"has no prompts: .*found \['text', 'answer'\]; rename a column"):
+    with pytest.raises(
+        DatasetError, match=r"has none of the columns .*found \['text', 'answer'\]; rename a column"
+    ):
         MathTask(data=data).train_problems()
 
 
@@ -214,6 +226,33 @@ def test_options_out_of_range():
     data = str(DATA / "plain.json")
     with pytest.raises(DatasetError, match=r"leaves none of the 3 prompts .* lower it"):
         MathTask(data=data, heldout_fraction=1 - 1e-12).train_problems()
+
+
+SPELLED = {
+    "data.CSV": '"Question","Answer"\n"1+1=","2"\n"\U0001f600=","\u00fc"\n',
+    "data.Jsonl": '{"Question": "1+1=", "Answer": "2"}\n\n\ufeff{"QUESTION": "\U0001f600=", "answer": "\u00fc"}\n',
+    "data.JSON": '[{"Question": "1+1=", "ANSWER": "2"}, {"question ": "\\ud83d\\ude00=", "answer": "\u00fc"}]',
+}
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("name", SPELLED)
+def test_marks_case_and_spelling_change_nothing(tmp_path, name, mark):
+    (tmp_path / name).write_text(mark + SPELLED[name], encoding="utf-8")
+    problems = MathTask(data=str(tmp_path / name)).train_problems()
+    assert [(message_of(p)["content"].splitlines()[0], p.answer) for p in problems] == [
+        ("1+1=", "2"),
+        ("\U0001f600=", "\u00fc"),
+    ]
+
+
+def test_columns_of_parquet_and_of_the_hub_are_found_however_spelled(tmp_path, monkeypatch):
+    import datasets
+
+    rows = [{"Problem": "1+1=", "Final Answer": "2", "unread": "x"}]
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: datasets.Dataset.from_list(rows))
+    for data in (write(tmp_path / "data.parquet", rows), "some/data"):
+        assert [problem.answer for problem in MathTask(data=data).train_problems()] == ["2"]
 
 
 # --- benchmarks ------------------------------------------------------------------------------------------------------

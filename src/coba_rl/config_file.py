@@ -31,7 +31,7 @@ def read_toml(source: str | Path, shipped: Path) -> dict[str, Any]:
     name, known = str(source), shipped_names(shipped)
     path = shipped / f"{name}.toml" if name in known else Path(source)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(
             f"Config file {name!r} does not exist. Give a TOML file or the name of a shipped one. "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -36,22 +37,41 @@ def write_atomic(path: Path, data: str | bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """`write_atomic` of indented JSON."""
-    write_atomic(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+    """`write_atomic` of indented JSON, with null for every number that JSON does not have (NaN, infinities)."""
+    write_atomic(path, json.dumps(_finite(value), indent=2, allow_nan=False) + "\n")
+
+
+def write_jsonl(path: Path, records: list[dict[str, Any]]) -> None:
+    """`write_atomic` of one JSON object a line, with nulls as in `write_json`."""
+    write_atomic(path, _lines(records))
 
 
 def append_jsonl(path: Path, records: list[dict[str, Any]]) -> None:
-    """Append one JSON object a line."""
+    """Append one JSON object a line, with nulls as in `write_json`."""
     with path.open("a", encoding="utf-8") as file:
-        file.write("".join(json.dumps(record) + "\n" for record in records))
+        file.write(_lines(records))
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
     """Read the objects of a JSON-lines file; a last line cut off by a crash is left out."""
     if not path.exists():
         return
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8-sig") as file:
         for line in file:
             if not line.endswith("\n"):
                 return
             yield json.loads(line)
+
+
+def _lines(records: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(_finite(record), allow_nan=False) + "\n" for record in records)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(part) for part in value]
+    return value

@@ -26,8 +26,9 @@ with atheris.instrument_imports(include=["coba_rl", "tomllib", "json", "csv"], e
     import tomllib  # noqa: F401
 
     from coba_rl.allocation import BudgetAllocator
-    from coba_rl.cli.allocate import allocate_rows, read_rows
+    from coba_rl.cli.allocate import allocate_rates
     from coba_rl.cli.config import load_config
+    from coba_rl.cli.rates_file import read_rates, write_budgets
     from coba_rl.cli.run_folder import RunFolder
     from coba_rl.errors import CobaError
     from coba_rl.files import write_json
@@ -107,8 +108,11 @@ def allocations(raw: bytes) -> None:
         return
     file = FOLDER / f"rates.{('csv', 'jsonl', 'parquet')[raw[-1] % 3]}"
     file.write_bytes(raw[:-1])
-    rows = read_rows(file)
-    allocate_rows(BudgetAllocator("coba"), rows, 16 * len(rows), file)
+    rates = read_rates(file)
+    allocation = allocate_rates(BudgetAllocator("coba"), rates, 16 * len(rates.prompt_ids))
+    records = [{"prompt_id": i, "pass_rate": None, "budget": 16} for i in allocation.prompt_ids]
+    for kind in ("csv", "jsonl", "parquet"):
+        write_budgets(FOLDER / f"budgets.{kind}", records)
 
 
 def records(raw: bytes) -> None:

@@ -60,7 +60,7 @@ def train(
     model
         Folder or hub name of the policy to train.
     dataset
-        Your own data: parquet, JSONL or JSON file, or hub name.
+        Your own data: parquet, JSONL, JSON or CSV file, or hub name.
     output_dir
         Run folder. Default: runs/TASK-STRATEGY-seedN.
     resume
@@ -150,7 +150,7 @@ def allocate(
     Parameters
     ----------
     file
-        CSV, JSONL or parquet with `prompt_id` and either `pass_rate`, or `successes` and `attempts`.
+        CSV, JSONL, JSON or parquet with `prompt_id` and either `pass_rate`, or `successes` and `attempts`.
     total
         Rollouts to share out.
     strategy

@@ -31,7 +31,7 @@ class TaskConfig(_Section):
     regime: Regime = "hard"
     """Of prefix-scan: how much the warm-started policy already knows."""
     dataset: str | None = None
-    """Of math: parquet, JSONL or JSON file, or hub name, in DAPO-Math-17K's layout or with prompt and answer."""
+    """Of math: parquet, JSONL, JSON or CSV file, or hub name, in DAPO-Math-17K's layout or with prompt and answer."""
     heldout: str | None = None
     """Of math: a benchmark (aime24, aime25, amc23, math500, olympiadbench) or a file, never trained on."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from coba_rl.errors import ConfigError, StateError
-from coba_rl.files import append_jsonl, read_jsonl, write_atomic, write_json
+from coba_rl.files import append_jsonl, read_jsonl, write_atomic, write_json, write_jsonl
 
 _COMPLETE = "COMPLETE"
 _VERSION = 1
@@ -73,7 +73,7 @@ class RunFolder:
                 if half_written.suffix[1:].isdecimal():
                     half_written.unlink()
             for file, records in zip(files, kept, strict=True):
-                write_atomic(file, "".join(json.dumps(record) + "\n" for record in records))
+                write_jsonl(file, records)
             self.summary_file.unlink(missing_ok=True)
         self._write_config(config_toml)
         return step

@@ -144,7 +144,7 @@ def read_run(folder: Path) -> RunRecords:
 
 
 def _read_text(file: Path) -> str | None:
-    return file.read_text(encoding="utf-8") if file.exists() else None
+    return file.read_text(encoding="utf-8-sig") if file.exists() else None
 
 
 def _read_lines(file: Path) -> list[dict[str, Any]]:

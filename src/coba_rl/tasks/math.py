@@ -38,7 +38,7 @@ class MathTask(Task):
     max_completion_length: ClassVar[int] = 4096
 
     data: str = "BytedTsinghua-SIA/DAPO-Math-17k"
-    """A local Parquet, JSONL or JSON file, or a data set on the Hugging Face hub."""
+    """A local Parquet, JSONL, JSON or CSV file, or a data set on the Hugging Face hub."""
     split: str = "train"
     """Split on the hub; a local file is one split."""
     config: str | None = None

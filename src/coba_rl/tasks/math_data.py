@@ -74,7 +74,7 @@ def load_problems(
     """Read, check and de-duplicate a data set; what was dropped is logged as a warning.
 
     Args:
-        source: A local file (Parquet, JSONL or JSON), or `owner/name` on the hub.
+        source: A local file (Parquet, JSONL, JSON or CSV), or `owner/name` on the hub.
         layout: The columns to read.
         split: Split on the hub; a local file is one split.
         config: Configuration on the hub, None for the only one.

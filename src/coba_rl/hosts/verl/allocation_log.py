@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from coba_rl.errors import StateError
-from coba_rl.files import append_jsonl, read_jsonl, write_atomic
+from coba_rl.files import append_jsonl, read_jsonl, write_jsonl
 
 ALLOCATIONS_FILE = "allocations.jsonl"
 
@@ -43,7 +42,7 @@ class AllocationLog:
             kept = [record for record in read_jsonl(self.path) if record["step"] <= step]
         except (ValueError, KeyError, TypeError) as error:
             raise StateError(f"{self.path} is damaged ({error}). Move it away and resume.") from error
-        write_atomic(self.path, "".join(json.dumps(record) + "\n" for record in kept))
+        write_jsonl(self.path, kept)
 
     def append(self, records: list[dict[str, Any]]) -> None:
         """Add one step's records."""

@@ -1,0 +1,194 @@
+"""Files of `coba-rl allocate`: what is known of each prompt, and the budgets it was given."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coba_rl.allocation.pass_rates import Visits
+from coba_rl.allocation.prompt_table import PromptId, check_prompt_ids
+from coba_rl.allocation.success import graded
+from coba_rl.errors import DatasetError
+from coba_rl.files import write_atomic, write_jsonl
+from coba_rl.rows import file_rows
+
+OUTPUT_FORMATS = (".csv", ".jsonl", ".parquet")
+COLUMNS = ("prompt_id", "pass_rate", "successes", "attempts")
+
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+@dataclass(frozen=True, eq=False)
+class Rates:
+    """What a file says of its prompts."""
+
+    prompt_ids: list[PromptId]
+    """(P,) in the order of the file."""
+    pass_rate_P: np.ndarray | None
+    """In [0, 1], NaN where unknown; None where the file has counts."""
+    visits: Visits | None
+    """Successes and attempts of the prompts that were tried."""
+
+
+def read_rates(path: Path) -> Rates:
+    """Read a CSV, JSONL, JSON or Parquet file with one row a prompt.
+
+    Raises:
+        DatasetError: The file is missing or unreadable; a row lacks what is needed, or holds an impossible value.
+    """
+    rows, source = list(file_rows(path, COLUMNS, ("prompt_id",))), repr(str(path))
+    if not rows:
+        raise DatasetError(f"{source} has no rows: expected one a prompt.")
+    columns = set().union(*rows)
+    ids = [_prompt_id(row.get("prompt_id"), f"{source}, row {i}") for i, row in enumerate(rows, start=1)]
+    if {"successes", "attempts"} <= columns:
+        return Rates(ids, None, _visits(rows, ids, source))
+    if "pass_rate" in columns:
+        pass_rate_P = _numbers(rows, "pass_rate", source, missing_allowed=True)
+        try:
+            return Rates(ids, graded(pass_rate_P), None)
+        except ValueError as error:
+            raise DatasetError(f"{source}: {error}; expected every pass_rate in [0, 1].") from None
+    raise DatasetError(
+        f"{source} has the columns {sorted(map(str, columns))}: expected pass_rate, or successes and attempts."
+    )
+
+
+def _visits(rows: list[dict[str, Any]], ids: list[PromptId], source: str) -> Visits | None:
+    successes_P, attempts_P = _numbers(rows, "successes", source), _numbers(rows, "attempts", source)
+    if ((attempts_P < 0) | (attempts_P != np.floor(attempts_P))).any():
+        raise DatasetError(f"{source}: expected whole attempts ≥ 0 in every row.")
+    impossible = (attempts_P == 0) & (successes_P != 0)
+    try:
+        graded(np.where(impossible, np.inf, successes_P / np.maximum(attempts_P, 1.0)))
+    except ValueError:
+        raise DatasetError(f"{source}: expected 0 ≤ successes ≤ attempts in every row.") from None
+    if len(set(ids)) != len(ids):
+        raise DatasetError(f"{source} repeats prompt ids: expected one row a prompt.")
+    tried = attempts_P > 0
+    if not tried.any():
+        return None
+    known = [prompt_id for prompt_id, was_tried in zip(ids, tried, strict=True) if was_tried]
+    return Visits(known, np.clip(successes_P, 0.0, attempts_P)[tried], attempts_P[tried])
+
+
+def _prompt_id(value: Any, where: str) -> PromptId:
+    if isinstance(value, Decimal) and value == value.to_integral_value():
+        return int(value)  # whole numbers of data bases
+    try:
+        if value != "":
+            return check_prompt_ids([value])[0]
+    except TypeError:
+        pass
+    raise DatasetError(f"{where} has the prompt_id {value!r}: expected text or a whole number.")
+
+
+def _numbers(
+    rows: list[dict[str, Any]], column: str, source: str, missing_allowed: bool = False
+) -> np.ndarray:
+    numbers = []
+    for i, row in enumerate(rows, start=1):
+        value = row.get(column)
+        number = math.nan if missing_allowed and _is_missing(value) else _number(value)
+        if number is None:
+            raise DatasetError(
+                f"{source}, row {i}: {column} is {value!r}, expected a number (decimals with a point)."
+            )
+        numbers.append(number)
+    return np.array(numbers)
+
+
+def _is_missing(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.strip().lower() in ("", "nan")
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _number(value: Any) -> float | None:
+    """A finite number, also from text; None for anything else."""
+    if isinstance(value, str):
+        value = value.strip()
+        if not _NUMBER.fullmatch(value):  # `float` takes 0_1 and digits of every script
+            return None
+    elif isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def check_output(path: Path) -> None:
+    """Refuse a file that budgets could not be written to.
+
+    Raises:
+        DatasetError: Another format, no such folder, or a missing package.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in OUTPUT_FORMATS:
+        raise DatasetError(f"{str(path)!r}: expected a file that ends in {', '.join(OUTPUT_FORMATS)}.")
+    if not path.parent.is_dir():
+        raise DatasetError(f"no folder {str(path.parent)!r} to write {path.name!r} to: make it first.")
+    if suffix == ".parquet" and find_spec("pyarrow") is None:
+        raise DatasetError(f"{str(path)!r}: Parquet files need pyarrow: pip install pyarrow.")
+
+
+def write_budgets(path: Path, records: list[dict[str, Any]]) -> None:
+    """Write records with `prompt_id`, `pass_rate` and `budget` as CSV, JSONL or Parquet, by the file's ending.
+
+    JSONL keeps the type of every id. In CSV ids are text; in Parquet they are whole numbers where all of them are
+    that fit 64 bits, else text.
+
+    Raises:
+        DatasetError: Two ids that would be one in the file, as 1 and "1".
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".jsonl":
+        write_jsonl(path, records)
+        return
+    ids = [record["prompt_id"] for record in records]
+    if suffix == ".parquet" and all(isinstance(i, int) and i in _INT64 for i in ids):
+        write_atomic(path, _parquet(ids, records))
+        return
+    texts: dict[str, PromptId] = {}
+    for prompt_id in ids:
+        if texts.setdefault(str(prompt_id), prompt_id) != prompt_id:
+            raise DatasetError(
+                f"The prompts {texts[str(prompt_id)]!r} and {prompt_id!r} would be one in {path.name!r}: write a .jsonl "
+                "file, which tells numbers from text."
+            )
+    as_text = [str(prompt_id) for prompt_id in ids]
+    write_atomic(path, _csv(records) if suffix == ".csv" else _parquet(as_text, records))
+
+
+def _csv(records: list[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(records[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue()
+
+
+def _parquet(ids: list[Any], records: list[dict[str, Any]]) -> bytes:
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = {
+        "prompt_id": pyarrow.array(ids),
+        "pass_rate": pyarrow.array([record["pass_rate"] for record in records], pyarrow.float64()),
+        "budget": pyarrow.array([record["budget"] for record in records], pyarrow.int64()),
+    }
+    buffer = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(columns), buffer)
+    return buffer.getvalue()
