@@ -60,7 +60,7 @@ def test_whole_numbers_of_numpy_are_ids(given):
 def test_ids_of_a_data_set():
     data = Dataset.from_dict({"prompt": ["a", "b", "a"], "number": [3, 4, 5]})
     assert dataset_ids(data, "number") == [3, 4, 5]
-    assert dataset_ids(data, "prompt_id") == [content_id("a"), content_id("b")]
+    assert dataset_ids(data, "prompt_id") == [content_id(text) for text in "aba"]
     assert dataset_ids(data, "prompt_id", whole_row=True) is None
     assert dataset_ids(data.to_iterable_dataset(), "number") is None
     assert dataset_ids(data.rename_column("number", "image"), "prompt_id") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -138,14 +139,24 @@ def test_another_group_size_is_announced(tiny, checkpoint):
 @pytest.mark.trl
 def test_other_prompts_are_announced(tiny, checkpoint):
     texts = [*prompts(12)["prompt"][:9], "a=", "b=", "ab="]
-    with pytest.warns(UserWarning, match="3 of 12 prompts with a history are not in the training data"):
+    lost, amid_epoch = "3 of 12 prompts with a history are not in the training data", "some not at all"
+    with pytest.warns(UserWarning, match=lost), pytest.warns(UserWarning, match=amid_epoch):
         tiny.train(data=Dataset.from_dict({"prompt": texts}), resume_from=str(checkpoint), **SAVED)
 
 
 @pytest.mark.trl
-def test_reordered_prompts_keep_their_histories(tiny, checkpoint):
+@pytest.mark.parametrize(("step", "is_amid_epoch"), [(4, True), (6, False)])
+def test_reordered_prompts_keep_their_histories(tiny, step, is_amid_epoch):
+    """An epoch has three steps."""
+    options = {**SAVED, "save_steps": 2}
+    checkpoint = checkpoint_of(tiny.train(data=prompts(12), **options), step)
     data = Dataset.from_dict({"prompt": prompts(12)["prompt"][::-1]})
-    run = tiny.train(data=data, resume_from=str(checkpoint), **SAVED)  # warnings are errors
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        run = tiny.train(data=data, resume_from=str(checkpoint), **options)
+    said = [str(warning.message) for warning in caught if "visited twice" in str(warning.message)]
+    assert len(said) == is_amid_epoch
+    assert all("some prompts are visited twice and some not at all" in line for line in said)
     first = {record["prompt_id"]: record["pass_rate"] for record in run.records[0]}
     memory = AllocatorMemory(BudgetAllocator("coba", bounds=(1, 12)))
     memory.load(checkpoint, {})

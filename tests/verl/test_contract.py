@@ -63,6 +63,7 @@ SOURCES = {
     "refills are submitted like the step's batch": (BASE, ["refill_fn=self._add_prompts_to_generate"]),
     "verl branches on the literal trainer mode 'sync'": (BASE, ['self.trainer_mode == "sync"']),
     "padding rows are tagged is_padding": ("verl.trainer.ppo.padding_utils", ["is_padding"]),
+    "an epoch has steps_per_epoch steps": (BASE, ["self.steps_per_epoch = len(self.train_dataset)"]),
     "the latest marker is written by _save_checkpoint": (BASE, ["latest_checkpointed_iteration.txt"]),
     "a checkpoint is the folder global_step_N": (BASE, ['f"global_step_{self.global_steps}"']),
     "the reward function's result is reward_extra_info in extra_fields": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ from verl.utils import tensordict_utils as tu
 from coba_rl.errors import StateError
 from coba_rl.hosts.state import STATE_FILE, read_state, write_state
 from coba_rl.hosts.verl.allocation_log import AllocationLog
-from coba_rl.hosts.verl.prompts import BY_CONTENT, BY_INDEX, PromptIds
+from coba_rl.hosts.verl.prompts import BY_CONTENT, BY_INDEX, PromptIds, data_order
 from coba_rl.hosts.verl.trainer import ROLLOUT_FIELD, CobaTrainerSync
 
 # verl and its dependencies warn at import; their warnings are not ours to fix.
@@ -46,7 +47,7 @@ def make_trainer(tmp_path: Path, rollout_n: int, num_prompts: int, **coba: Any) 
     OmegaConf.set_struct(config, True)
     trainer = CobaTrainerSync(config)
     trainer.config = config
-    trainer.prompt_ids = PromptIds(BY_INDEX)
+    trainer.prompt_ids, trainer.data_order, trainer.steps_per_epoch = PromptIds(BY_INDEX), "order", 3
     return trainer
 
 
@@ -206,6 +207,29 @@ def test_a_missing_state_and_other_prompt_ids_are_warned_of(
         trainer._load_checkpoint()
 
 
+@pytest.mark.parametrize(
+    ("step", "filters", "is_said"), [(2, False, True), (3, False, False), (3, True, True)]
+)
+def test_data_in_another_order_amid_an_epoch_are_warned_of(
+    tmp_path: Path, stand_ins: SimpleNamespace, step: int, filters: bool, is_said: bool
+) -> None:
+    """An epoch has three steps; where groups are filtered, more prompts are drawn than that."""
+    trainer = make_trainer(tmp_path, 4, 2)
+    OmegaConf.update(trainer.config, "algorithm.filter_groups.enable", filters, force_add=True)
+    rows = [{"prompt": [{"role": "user", "content": text}]} for text in "abcdef"]
+    for order in (rows, rows[::-1]):
+        dataset = SimpleNamespace(dataframe=datasets.Dataset.from_list(order), prompt_key="prompt")
+        trainer.data_order = data_order(dataset)
+        if order is rows:
+            trainer.global_steps = stand_ins.loads = step
+            trainer._save_checkpoint()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            trainer._load_checkpoint()
+        said = any("some prompts are visited twice and some not" in str(w.message) for w in caught)
+        assert said == (is_said and order is not rows)
+
+
 def test_a_damaged_allocation_log_is_an_error(tmp_path: Path) -> None:
     log = AllocationLog(tmp_path)
     log.truncate(0)
@@ -278,7 +302,7 @@ def test_linear_decay_learns_the_length_of_the_training(
     tmp_path: Path, stand_ins: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     def init(self: Any) -> None:
-        rows = [{"data_source": "s", "extra_info": {"index": i}} for i in range(2)]
+        rows = [{"data_source": "s", "extra_info": {"index": i}, "prompt": [str(i)]} for i in range(2)]
         self.train_dataset = SimpleNamespace(dataframe=datasets.Dataset.from_list(rows))
         self.total_training_steps = 70
 
@@ -287,3 +311,4 @@ def test_linear_decay_learns_the_length_of_the_training(
     trainer._init_dataloader()
     assert trainer.coba_step.allocator.strategy.num_steps == 70
     assert "identified by data_source and extra_info.index" in capsys.readouterr().out
+    assert trainer.data_order == data_order(trainer.train_dataset) is not None

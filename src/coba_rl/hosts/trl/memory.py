@@ -11,6 +11,7 @@ import numpy as np
 
 from coba_rl.allocation import Allocation, BudgetAllocator
 from coba_rl.errors import StateError
+from coba_rl.hosts.data_order import order_of, other_order
 from coba_rl.hosts.state import STATE_FILE, read_state, write_state
 
 
@@ -64,17 +65,21 @@ their pass rates are kept but not used.']
     def _count_seen(self, prompt_ids: Sequence[str | int]) -> int:
         return int(np.sum(self.allocator.strategy.seen(prompt_ids)))
 
-    def save(self, folder: str | os.PathLike[str], sizes: dict[str, Any]) -> None:
+    def save(
+        self, folder: str | os.PathLike[str], sizes: dict[str, Any], data_order: str | None = None
+    ) -> None:
         """Write `coba_state.json` and the binary file beside it.
 
         Args:
             folder: The checkpoint folder.
             sizes: Settings to compare at `load`.
+            data_order: `order_of` the training data, if known.
         """
         state = {
             "allocator": self.allocator.state_dict(arrays=True),
             "num_prompts_seen": self._num_prompts_seen,
             "sizes": sizes,
+            "data_order": data_order,
         }
         write_state(folder, state)
 
@@ -83,13 +88,16 @@ their pass rates are kept but not used.']
         folder: str | os.PathLike[str],
         sizes: dict[str, Any],
         prompt_ids: Sequence[str | int] | None = None,
+        *,
+        amid_epoch: bool = False,
     ) -> list[str]:
         """Restore what `save` wrote.
 
         Args:
             folder: The checkpoint folder. Without a state file the memory stays as it is.
             sizes: Settings of this run.
-            prompt_ids: The distinct prompts of the training data, if known.
+            prompt_ids: The prompt of every row of the training data, if known.
+            amid_epoch: Whether the checkpoint was saved before the end of an epoch.
 
         Returns:
             Warnings, empty if this run simply goes on.
@@ -102,14 +110,19 @@ their pass rates are kept but not used.']
             return [f"{folder} has no {STATE_FILE}: training goes on, but pass rates start anew."]
         try:
             num_prompts_seen, saved_sizes = int(state["num_prompts_seen"]), dict(state["sizes"])
+            saved_order = state["data_order"]
             self.allocator.load_state_dict(state["allocator"])
         except (StateError, KeyError, TypeError, ValueError) as error:
             raise StateError(f"{os.path.join(folder, STATE_FILE)}: {error}") from error
         self._num_prompts_seen = num_prompts_seen
-        return [*_changes(saved_sizes, sizes), *self._lost(prompt_ids)]
+        changes = _changes(saved_sizes, sizes)
+        if prompt_ids is None:
+            return changes
+        reordered = other_order(saved_order, order_of(prompt_ids), amid_epoch=amid_epoch)
+        return [*changes, *self._lost(prompt_ids), *reordered]
 
-    def _lost(self, prompt_ids: Sequence[str | int] | None) -> list[str]:
-        lost = 0 if prompt_ids is None else self._num_prompts_seen - self._count_seen(prompt_ids)
+    def _lost(self, prompt_ids: Sequence[str | int]) -> list[str]:
+        lost = self._num_prompts_seen - self._count_seen(list(dict.fromkeys(prompt_ids)))
         if lost <= 0:
             return []
         return [

@@ -45,11 +45,11 @@ def prompt_id(row: Mapping[str, Any], id_column: str, *, whole_row: bool = False
 
 
 def dataset_ids(data: Any, id_column: str, *, whole_row: bool = False) -> list[str | int] | None:
-    """The distinct prompt ids of a data set; None where they cannot be read from one column of text.
+    """The prompt id of every row of a data set; None where they cannot be read from one column of text.
 
     Example:
         >>> dataset_ids(Dataset.from_dict({"prompt": ["a", "b", "a"], "prompt_id": [7, 8, 7]}), "prompt_id")
-        [7, 8]
+        [7, 8, 7]
     """
     if not isinstance(data, Dataset):
         return None
@@ -58,7 +58,7 @@ def dataset_ids(data: Any, id_column: str, *, whole_row: bool = False) -> list[s
         if whole_row or "prompt" not in data.column_names or {*IMAGE_COLUMNS} & {*data.column_names}:
             return None
         column = "prompt"
-    return list(dict.fromkeys(prompt_id({column: value}, id_column) for value in data[column]))
+    return [prompt_id({column: value}, id_column) for value in data[column]]
 
 
 def _check_id(given: Any, id_column: str) -> str | int:

@@ -6,6 +6,7 @@ import copy
 import os
 import warnings
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from trl.trainer.utils import RepeatSampler
 
 from coba_rl.allocation import Allocation
 from coba_rl.errors import CobaError, ConfigError
+from coba_rl.hosts.data_order import order_of
 from coba_rl.hosts.trl.advantages import Advantages, group_advantages
 from coba_rl.hosts.trl.config import CobaGRPOConfig
 from coba_rl.hosts.trl.memory import AllocatorMemory, inside_generation_window
@@ -257,6 +259,14 @@ class CobaGRPOTrainer(GRPOTrainer):
         """Forward passes that use one generation."""
         return int(self.args.steps_per_generation or 1) * self.num_iterations
 
+    def _dataset_ids(self) -> list[str | int] | None:
+        return dataset_ids(self.train_dataset, self.args.prompt_id_column, whole_row=self._id_is_whole_row())
+
+    @cached_property
+    def _data_order(self) -> str | None:
+        ids = self._dataset_ids()
+        return None if ids is None else order_of(ids)
+
     def _sizes(self) -> dict[str, Any]:
         return {
             "num_generations": self.args.num_generations,
@@ -269,7 +279,7 @@ class CobaGRPOTrainer(GRPOTrainer):
         try:
             # First, because GRPOTrainer ends with trainer_state.json, which completes the folder, and uploads it.
             if self.args.should_save:
-                self._memory.save(folder, self._sizes())
+                self._memory.save(folder, self._sizes(), self._data_order)
             super()._save_checkpoint(model, trial)
         except (OSError, RuntimeError, SafetensorError) as error:
             raise CobaError(
@@ -292,8 +302,10 @@ class CobaGRPOTrainer(GRPOTrainer):
             self.state.global_step, accumulation, self._passes_per_generation
         ):
             self._warn(message)
-        ids = dataset_ids(self.train_dataset, self.args.prompt_id_column, whole_row=self._id_is_whole_row())
-        for message in self._memory.load(checkpoint, self._sizes(), ids):
+        amid_epoch = self.state.epoch is not None and self.state.epoch % 1 != 0
+        for message in self._memory.load(
+            checkpoint, self._sizes(), self._dataset_ids(), amid_epoch=amid_epoch
+        ):
             self._warn(message)
 
     def _warn(self, message: str) -> None:

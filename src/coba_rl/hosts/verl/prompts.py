@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from coba_rl.hosts.data_order import order_of
 from coba_rl.tasks.base import content_id
 
 BY_INDEX = "index"
@@ -70,6 +71,19 @@ class PromptIds:
         if self.scheme == BY_INDEX:
             return [f"{source}/{extra['index']}" for source, extra in zip(sources, extra_infos, strict=True)]
         return [content_id(prompt) for prompt in prompts]
+
+
+def data_order(dataset: Any) -> str | None:
+    """`order_of` verl's training data, by their prompts; None where there is no table to read.
+
+    Args:
+        dataset: verl's training data; its `dataframe` is read if it has one.
+    """
+    frame, column = getattr(dataset, "dataframe", None), getattr(dataset, "prompt_key", "prompt")
+    if column not in getattr(frame, "column_names", ()):
+        return None
+    tables = frame.select_columns([column]).with_format("arrow").iter(4096)
+    return order_of(str(prompt) for table in tables for prompt in table.column(column).to_pylist())
 
 
 def _sources_and_indices(frame: Any) -> Iterator[tuple[Any, Any]]:

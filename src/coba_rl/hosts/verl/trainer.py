@@ -19,12 +19,13 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from coba_rl.errors import StateError
+from coba_rl.hosts.data_order import other_order
 from coba_rl.hosts.state import STATE_FILE, read_state, write_state
 from coba_rl.hosts.verl.allocation_log import AllocationLog
 from coba_rl.hosts.verl.filtering import surplus_keys
 from coba_rl.hosts.verl.options import CobaOptions
 from coba_rl.hosts.verl.outcomes import read_outcomes
-from coba_rl.hosts.verl.prompts import PromptIds
+from coba_rl.hosts.verl.prompts import PromptIds, data_order
 from coba_rl.hosts.verl.step import StepAllocation, mean_per_prompt
 
 TRAINER_MODE = "coba_sync"
@@ -91,6 +92,7 @@ class CobaTrainerSync(PPOTrainerSync):
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
         self.prompt_ids = PromptIds.choose(self.train_dataset)
+        self.data_order = data_order(self.train_dataset)
         print(self.prompt_ids.message, flush=True)
         strategy = self.coba_step.allocator.strategy
         if getattr(strategy, "num_steps", 0) is None:
@@ -158,7 +160,8 @@ class CobaTrainerSync(PPOTrainerSync):
         # First, because verl ends by marking the checkpoint as the latest.
         folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
         allocator = self.coba_step.allocator.state_dict(arrays=True)
-        write_state(folder, {"allocator": allocator, "prompt_ids": self.prompt_ids.scheme})
+        data = {"prompt_ids": self.prompt_ids.scheme, "data_order": self.data_order}
+        write_state(folder, {"allocator": allocator, **data})
         super()._save_checkpoint()
 
     def _load_checkpoint(self) -> None:
@@ -191,3 +194,7 @@ class CobaTrainerSync(PPOTrainerSync):
                 "the checkpoint.",
                 stacklevel=2,
             )
+        # Filtering draws further prompts, so that an epoch does not end where its steps do.
+        amid_epoch = self._filters_groups or self.global_steps % self.steps_per_epoch != 0
+        for message in other_order(state.get("data_order"), self.data_order, amid_epoch=amid_epoch):
+            warnings.warn(message, stacklevel=2)
