@@ -7,7 +7,6 @@ two copies of a prompt would each carry half of its history of pass rates.
 from __future__ import annotations
 
 import logging
-import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,17 +15,14 @@ from typing import Any
 
 from coba_rl.errors import DatasetError
 from coba_rl.tasks.base import Problem, Prompt, content_id
+from coba_rl.tasks.math_gold import read_gold
 from coba_rl.tasks.math_rows import is_hub_name, read_rows
-from coba_rl.tasks.math_verifier import last_boxed
+from coba_rl.tasks.math_verifier import can_judge
 
 logger = logging.getLogger(__name__)
 
 BOXED_INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 """Added to a bare problem, so that the model knows where the verifier looks."""
-
-_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
-"""A word of prose; a LaTeX command is none."""
-
 
 @dataclass(frozen=True)
 class Layout:
@@ -66,6 +62,8 @@ class Loaded:
     """Prompts whose rows give more than one answer; the commonest was kept (of equals, the first in the alphabet)."""
     num_unanswered: int
     """Rows without an answer, left out."""
+    unjudgeable: list[str]
+    """Problems whose answer the verifier cannot read, each as its first row and the answer; no rollout is judged."""
 
 
 def load_problems(
@@ -94,6 +92,11 @@ def load_problems(
     ):
         if count:
             logger.warning("%s: %d %s (%d unique prompts).", source, count, what, len(loaded.problems))
+    if loaded.unjudgeable:
+        logger.warning(
+            "%s: %d of %d answers cannot be judged, so no rollout of these prompts will be: %s.",
+            *(source, len(loaded.unjudgeable), len(loaded.problems), _some(loaded.unjudgeable)),
+        )
     return loaded
 
 
@@ -109,10 +112,10 @@ def problems_from_rows(
         name: `data_source` of rows that name none.
 
     Raises:
-        DatasetError: No rows, a row without a prompt, or no row with an answer.
+        DatasetError: No rows, a row without a prompt, or no row with an answer that can be judged.
     """
     ids: dict[str, str] = {}
-    first: dict[str, tuple[Prompt, str]] = {}
+    first: dict[str, tuple[int, Prompt, str]] = {}
     answers: dict[str, Counter[str]] = {}
     num_rows = num_unanswered = 0
     for num_rows, row in enumerate(rows, start=1):
@@ -125,19 +128,40 @@ def problems_from_rows(
         if key not in ids:
             prompt = _prompt(row, layout, f"row {num_rows} of {source!r}")
             ids[key] = content_id(prompt)
-            first.setdefault(ids[key], (prompt, str(row.get("data_source") or name)))
+            first.setdefault(ids[key], (num_rows, prompt, str(row.get("data_source") or name)))
         answers.setdefault(ids[key], Counter())[answer] += 1
     _refuse_empty(source, num_rows, num_unanswered, layout)
+    problems = [
+        Problem(i, prompt, _commonest(answers[i]), data_source)
+        for i, (_, prompt, data_source) in first.items()
+    ]
     return Loaded(
-        [
-            Problem(i, prompt, _commonest(answers[i]), data_source)
-            for i, (prompt, data_source) in first.items()
-        ],
+        problems,
         num_rows=num_rows,
         num_duplicates=num_rows - num_unanswered - len(first),
         num_conflicts=sum(len(counts) > 1 for counts in answers.values()),
         num_unanswered=num_unanswered,
+        unjudgeable=_unjudgeable(problems, [row for row, _, _ in first.values()], source),
     )
+
+
+def _unjudgeable(problems: list[Problem], rows: list[int], source: str) -> list[str]:
+    """The problems that no completion can be judged for; never all of them."""
+    found = [
+        f"row {row} ({problem.answer[:60]!r})"
+        for row, problem in zip(rows, problems, strict=True)
+        if not can_judge(problem.answer)
+    ]
+    if len(found) == len(problems):
+        raise DatasetError(
+            f"none of the {len(problems)} answers of {source!r} can be judged: {_some(found)}; expected short final "
+            "answers, as LaTeX or plain text; check which column holds them."
+        )
+    return found
+
+
+def _some(found: list[str]) -> str:
+    return ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
 
 
 def _refuse_empty(source: str, num_rows: int, num_unanswered: int, layout: Layout) -> None:
@@ -180,22 +204,5 @@ def _prompt(row: dict[str, Any], layout: Layout, where: str) -> Prompt:
 
 def _answer(row: dict[str, Any], layout: Layout) -> str:
     """The answer as text, empty where the row has none."""
-    for column in layout.answers:
-        value = row.get(column)
-        if isinstance(value, dict):
-            value = value.get("ground_truth")
-        if column == "solution" and isinstance(value, str):
-            # A worked solution is no answer: take its box, or the whole of it only where it holds no prose.
-            box = last_boxed(value)
-            value = box[1] if box else (None if _WORD.search(value) else value)
-        text = _as_text(value)
-        if text:
-            return text
-    return ""
-
-
-def _as_text(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return ", ".join(text for text in map(_as_text, value) if text)
-    # Some files store whole numbers as floats ("27.0"), which would read as approximate.
-    return "" if value is None or value != value else re.sub(r"^(-?[0-9]+)\.0+$", r"\1", str(value).strip())
+    answers = (read_gold(row.get(column), is_solution=column == "solution") for column in layout.answers)
+    return next(filter(None, answers), "")

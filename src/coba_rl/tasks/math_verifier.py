@@ -1,12 +1,13 @@
 r"""Judge a completion against a ground truth with math-verify, in bounded work.
 
-The answer is the last `\boxed{…}` or `Answer: …` of the completion, whichever comes later. Most answers are settled as
-text or as whole numbers. The rest is parsed and compared by math-verify, under four limits, because a completion is
-whatever a model writes and a computer algebra system will try to evaluate `9^{9^{9^9}}`:
+The answer is found (`math_extract`), rewritten as one plain formula (`math_text`) and compared here. Most answers are
+settled as text or as whole numbers. The rest is parsed and compared by math-verify, under four limits, because a
+completion is whatever a model writes and a computer algebra system will try to evaluate `9^{9^{9^9}}`:
 
 1. the text is short, shallow and without huge numerals or what is worked out while parsing;
 2. nothing parsed would evaluate to a huge number or expand to a huge sum (a tower of exponents, a power of a sum);
-3. two constants that differ numerically are unequal, without trying to simplify the difference;
+3. formulas that differ numerically are unequal, without trying to simplify the difference: relative to their size,
+   because math-verify takes everything below 1e-15 for zero;
 4. parsing and comparing stop after a fixed number of function calls. Unlike a timeout this needs no signal, so it works
    in any thread, and the verdict does not depend on how busy the machine is.
 """
@@ -17,10 +18,13 @@ import logging
 import math
 import re
 import sys
-from collections import deque
+import zlib
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
+
+from coba_rl.tasks.math_extract import extract_answer
+from coba_rl.tasks.math_text import shape, tidy, without_letter
 
 MAX_ANSWER_LENGTH = 256
 """Characters of an answer; a longer one is not judged by algebra."""
@@ -33,12 +37,18 @@ MAX_TERMS = 500
 MAX_CALLS = 1_250_000
 """Function calls of one parse or comparison: about a second; ordinary answers need a tenth of it."""
 
-_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-_ANSWER_LINE = re.compile(r"answer[\s*]*[:\uff1a]", re.IGNORECASE)
-_VARIANTS = (("\N{MINUS SIGN}", "-"), ("{,}", ","), ("\\varnothing", "\\emptyset"), ("$$", "$"))
+_DIGITS = 1000
+"""Up to which two exact constants are told apart."""
+_ROUNDING = 1e-5
+"""Relative difference of decimals; math-verify itself rounds to six of them."""
+
 _DOLLAR = re.compile(r"(?<!\\)\$")
-_INTEGER = re.compile(r"[+-]?(?:[0-9]{1,64}|[0-9]{1,3}(?:,[0-9]{3})+)")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,64}")
+_NUMBER = re.compile(
+    r"[+-]?(?:[0-9]{1,64}|[0-9]{0,32}\.[0-9]{1,32}|[0-9]{1,32}/[0-9]{1,32}|\\d?frac\{[0-9]{1,32}\}\{[0-9]{1,32}\}"
+    r"|[0-9]{0,32}\\sqrt\{[0-9]{1,32}\}|[0-9]{0,32}\\pi)|\\text\{[^{}]*\}"
+)
+"""Texts that math-verify parses for sure, words among them."""
 _REFUSED = re.compile(
     r"\\(?:sum|prod|i*int|oint|lim|gcd|lcm|det|choose|operatorname|[Gg]amma|xrightarrow)(?![A-Za-z])|[vV]matrix"
 )
@@ -72,68 +82,39 @@ def score_answer(completion: str, answer: str) -> float | None:
         (0.0, 0.0, None)
     """
     gold = tidy(answer)
-    if _parsed(gold) is None:
+    if not _is_judgeable(gold):
         return None
     found = extract_answer(completion)
     return float(found is not None and _is_equal(gold, tidy(found)))
 
 
-def extract_answer(completion: str) -> str | None:
-    r"""The last `\boxed{…}` or `Answer: …`, whichever comes later; None without one.
+def can_judge(answer: str) -> bool:
+    r"""Whether a ground truth can be parsed, so that completions can be judged by it.
 
     Example:
-        >>> extract_answer(r"I think \boxed{3}. Wait.\nAnswer: 4"), extract_answer("Answer: $\\boxed{5}$")
-        ('4', '5')
+        >>> can_judge(r"\frac{1}{2}"), can_judge("even"), can_judge(r"\frac{1}{"), can_judge("")
+        (True, True, False, False)
     """
-    box = last_boxed(completion)
-    line = next(iter(deque(_ANSWER_LINE.finditer(completion), maxlen=1)), None)
-    if line is not None and (box is None or line.start() > box[0]):
-        rest = completion[line.end() : line.end() + 4 * MAX_ANSWER_LENGTH].lstrip(" \t\r\n*")
-        if rest:
-            return rest.split("\n", 1)[0].strip()
-    return box[1] if box else None
+    return _is_judgeable(tidy(answer))
 
 
-def last_boxed(text: str) -> tuple[int, str] | None:
-    r"""Position and content of the last `\boxed{…}` that closes.
-
-    Only the last eight openings are tried, each for 1024 characters, so the work is linear in the text.
-
-    Example:
-        >>> last_boxed(r"\boxed{1}, no: \boxed{\frac{1}{2}}")
-        (15, '\\frac{1}{2}')
-    """
-    for opening in reversed(deque((match.span() for match in _BOX.finditer(text)), maxlen=8)):
-        depth = 1
-        for brace in _BRACE.finditer(text, opening[1], opening[1] + 4 * MAX_ANSWER_LENGTH):
-            depth += {"{": 1, "}": -1}.get(brace.group(), 0)
-            if depth == 0:
-                return opening[0], text[opening[1] : brace.start()].strip()
-    return None
-
-
-def tidy(answer: str) -> str:
-    r"""Take away what surrounds an answer: emphasis, a full stop, math delimiters around the whole.
-
-    Example:
-        >>> tidy("**34.**"), tidy(r"\(x^2\)"), tidy("$1,034$"), tidy("either $1$ or $2$")
-        ('34', 'x^2', '1,034', 'either $1$ or $2$')
-    """
-    text = re.sub(r"\\[()\[\]]", "$", answer.strip().strip("*").strip().removesuffix("."))
-    for variant, usual in _VARIANTS:
-        text = text.replace(variant, usual)
-    text = text.strip()
-    if len(_DOLLAR.findall(text)) == 2 and text.startswith("$") and text.endswith("$"):
-        text = text[1:-1].strip().removesuffix(".")
-    return text
+def _is_judgeable(gold: str) -> bool:
+    return len(gold) <= MAX_ANSWER_LENGTH and (bool(_NUMBER.fullmatch(gold)) or _parsed(gold) is not None)
 
 
 @lru_cache(maxsize=8192)
 def _is_equal(gold: str, found: str) -> bool:
+    if _NUMBER.fullmatch(gold):
+        found = without_letter(found)
     if gold == found:
         return True
     if _INTEGER.fullmatch(gold) and _INTEGER.fullmatch(found):
-        return int(gold.replace(",", "")) == int(found.replace(",", ""))
+        return int(gold) == int(found)
+    shapes = {shape(gold), shape(found)}
+    if {"pair", "set"} <= shapes:
+        return False
+    if {"pair", "list"} <= shapes:  # without its brackets a pair still has an order
+        gold, found = (f"({side})" if shape(side) == "list" else side for side in (gold, found))
     expected, given = _parsed(gold), _parsed(found)
     if expected is None or given is None:
         return False
@@ -176,24 +157,88 @@ def _as_sum(formula: str) -> str:
 
 
 def _compare(expected: Any, given: Any) -> bool:
-    if not (_is_bounded(expected) and _is_bounded(given)) or _differ_numerically(expected, given):
+    if not (_is_bounded(expected) and _is_bounded(given)):
+        return False
+    if _is_false(given) or _differ_numerically(expected, given):
         return False
     math_verify, _ = _math_verify()
-    return math_verify.verify([expected], [given], timeout_seconds=None)
+    return math_verify.verify(
+        [expected], [given], timeout_seconds=None, allow_set_relation_comp=_is_solved(given)
+    )
+
+
+def _is_false(given: Any) -> bool:
+    """Whether an equation contradicts itself (`1=5`); math-verify looks at its last side only."""
+    import sympy
+
+    sides = given.args if isinstance(given, sympy.Eq) else ()
+    return bool(sides) and not given.free_symbols and _differ_numerically(*sides)
+
+
+def _is_solved(given: Any) -> bool:
+    """Whether bounds are put to one symbol (`1<x<5`), as an interval does: the inequality to be solved is no answer."""
+    import sympy
+
+    bounds = getattr(given, "_unsorted_args", (given,))
+    return len(given.free_symbols) == 1 and all(
+        isinstance(bound, sympy.Rel) and any(side.is_Symbol for side in bound.args) for bound in bounds
+    )
 
 
 def _differ_numerically(expected: Any, given: Any) -> bool:
-    """Whether two constants are too far apart for any reading of "equal" (percentages have two: left to math-verify)."""
+    """Whether values of one, in their order, are surely not those of the other."""
+    one, other = _values(expected), _values(given)
+    if one is None or other is None or len(one) != len(other):
+        return False
+    return any(map(_are_apart, sorted(one, key=_place), sorted(other, key=_place)))
+
+
+def _values(expression: Any) -> list[Any] | None:
+    """Value of a formula, or those in a collection; None where there are none, or no comparable ones.
+
+    Variables are replaced by fixed numbers: what is equal is equal anywhere.
+    """
     import sympy
 
-    for side in (expected, given):
-        if not isinstance(side, sympy.Expr) or side.free_symbols or side.has(sympy.UnevaluatedExpr):
-            return False
-    a, b = expected.evalf(20), given.evalf(20)
-    if not (a.is_finite and b.is_finite):
-        return False
-    # SymPy's floats, because Python's overflow. Math-verify itself rounds to six decimals.
-    return bool(abs(a - b) > 1e-5 * sympy.Max(1, abs(a), abs(b)))
+    if isinstance(expression, sympy.Symbol | sympy.MatrixExpr) or expression.has(sympy.UnevaluatedExpr):
+        return None  # words; matrices to be worked out; percentages, which have two readings
+    if isinstance(expression, sympy.Expr):
+        value = expression.subs({symbol: _coordinate(symbol.name) for symbol in expression.free_symbols})
+        return [value] if value.is_number else None
+    if isinstance(expression, sympy.Rel):
+        sides = [side for side in expression.args if not side.free_symbols]
+        return sides if len(sides) == 1 and any(side.is_Symbol for side in expression.args) else None
+    if isinstance(expression, sympy.MatrixBase):
+        members = expression.flat()
+    else:
+        members = expression.args[:2] if isinstance(expression, sympy.Interval) else expression.args
+    values = [_values(member) for member in members]
+    return None if None in values else [value for part in values if part for value in part]
+
+
+def _coordinate(name: str) -> Any:
+    """A number between 1 and 2 that no formula has by chance."""
+    import sympy
+
+    return 1 + sympy.Rational(zlib.crc32(name.encode()) % 99_991, 99_991)
+
+
+def _place(value: Any) -> list[Any]:
+    """Where a number stands among others: by its real, then by its imaginary part."""
+    return list(value.evalf(15).as_real_imag())
+
+
+def _are_apart(a: Any, b: Any) -> bool:
+    """Whether two numbers differ: exact ones by anything, decimals by more than rounding."""
+    import sympy
+
+    difference = (a - b).evalf(20, maxn=_DIGITS)
+    # Parts that are known to one bit only may be zero.
+    parts = [part for part in difference.as_real_imag() if part.is_Float and part._prec > 1 and part]
+    if not parts or not (a.has(sympy.Float) or b.has(sympy.Float)):
+        return bool(parts)
+    # SymPy's floats, because Python's overflow.
+    return bool(abs(difference) > _ROUNDING * sympy.Max(abs(a.evalf(20)), abs(b.evalf(20))))
 
 
 def _is_readable(text: str) -> bool:
@@ -289,6 +334,7 @@ def _within_calls(function: Callable[[], Any]) -> Any:
 def _math_verify() -> tuple[Any, Any]:
     try:
         import math_verify
+        from latex2sympy2_extended import NormalizationConfig
     except ImportError as error:
         raise ImportError("maths answers are judged by math-verify: pip install 'coba-rl[math]'") from error
     # It warns that without its timeout the caller must bound the work, which is what this module does.
@@ -296,4 +342,8 @@ def _math_verify() -> tuple[Any, Any]:
         logging.getLogger(name).addFilter(
             lambda record: not record.getMessage().startswith("Timeout is disabled")
         )
-    return math_verify, math_verify.LatexExtractionConfig()
+    # Units are taken away before: math-verify takes the variable of `2t` for one.
+    normalization = NormalizationConfig(
+        basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="all"
+    )
+    return math_verify, math_verify.LatexExtractionConfig(normalization_config=normalization)
