@@ -342,7 +342,7 @@ def test_a_benchmark_of_another_layout_names_the_column_it_needs(tmp_path):
         ("\\fbox{3}", "3"),
         ("\\boxed{\\{1,2\\}}", "\\{1,2\\}"),
         ("Answer: $\\boxed{34}$", "34"),
-        ("\\boxed{1}\nAnswer: 2", "2"),
+        ("\\boxed{1}\nAnswer: 2", "1"),
         ("Answer: 1\nNo: \\boxed{2}", "2"),
         ("\\boxed{34} Let me check: \\boxed{3", "34"),
         ("\\boxed{34}\nAnswer:", "34"),

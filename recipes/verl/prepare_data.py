@@ -17,6 +17,7 @@ from coba_rl.errors import CobaError
 from coba_rl.hosts.verl.data import to_row, write_parquet
 from coba_rl.tasks.base import Problem
 from coba_rl.tasks.math import BENCHMARKS, MathTask, load_benchmark
+from coba_rl.tasks.math_verifier import can_judge
 
 
 def main() -> int:
@@ -49,7 +50,7 @@ def main() -> int:
 
 def _write(problems: list[Problem], path: Path, split: str, source: str | None) -> None:
     """Leave out what no verifier can judge: it would only spend rollouts."""
-    judged = [problem for problem in problems if MathTask().score("", problem.answer) is not None]
+    judged = [problem for problem in problems if can_judge(problem.answer)]
     count = write_parquet((to_row(problem, split, source) for problem in judged), path)
     print(
         f"{path}: {count:,} problems, {len(problems) - count:,} left out because their answer cannot be parsed"

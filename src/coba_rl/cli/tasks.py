@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 
 from coba_rl.cli.config import RunConfig, TaskConfig
 from coba_rl.errors import ConfigError
 from coba_rl.tasks.base import Problem, Task
+
+logger = logging.getLogger(__name__)
 
 
 def make_task(config: TaskConfig) -> Task:
@@ -56,6 +59,20 @@ def without(problems: Sequence[Problem], heldout: Sequence[Problem]) -> list[Pro
     """The problems that are not among the held-out ones."""
     ids = {problem.prompt_id for problem in heldout}
     return [problem for problem in problems if problem.prompt_id not in ids]
+
+
+def without_overlong(
+    problems: Sequence[Problem], config: RunConfig, task: Task, num_tokens: Callable[[Problem], int]
+) -> list[Problem]:
+    """The problems whose prompt is no longer than the run allows; how many are left out is logged as a warning."""
+    longest = config.training.max_prompt_length or task.max_prompt_length
+    kept = [problem for problem in problems if num_tokens(problem) <= longest]
+    if len(kept) < len(problems):
+        logger.warning(
+            "%d of %d prompts are longer than %d tokens and were left out; training.max_prompt_length sets the limit.",
+            *(len(problems) - len(kept), len(problems), longest),
+        )
+    return kept
 
 
 def policy_source(config: RunConfig) -> str:

@@ -18,7 +18,7 @@ from transformers.utils import logging as transformers_logging
 from coba_rl.cli.config import RunConfig
 from coba_rl.cli.progress import TrainingProgress, counting
 from coba_rl.cli.run_folder import RunFolder
-from coba_rl.cli.tasks import heldout_problems, make_task, policy_source, without
+from coba_rl.cli.tasks import heldout_problems, make_task, policy_source, without, without_overlong
 from coba_rl.errors import ConfigError, DatasetError, suggestion
 from coba_rl.hosts.trl import CobaGRPOConfig, CobaGRPOTrainer
 from coba_rl.hosts.trl.memory import AllocatorMemory
@@ -132,9 +132,7 @@ class TrlRun:
 
     def _dataset(self) -> Dataset:
         problems = without(self._task.train_problems(), self._heldout)
-        longest = self._config.training.max_prompt_length
-        if longest is not None:
-            problems = [problem for problem in problems if self._num_tokens(problem) <= longest]
+        problems = without_overlong(problems, self._config, self._task, self._num_tokens)
         needed = self._config.training.prompts_per_step
         if len(problems) < needed:
             raise DatasetError(

@@ -21,8 +21,9 @@ class MathTask(Task):
     """Maths problems whose final answers are judged by math-verify.
 
     The layouts of verl (`prompt` as chat messages, `reward_model.ground_truth`) and plain ones (`prompt`, `question`
-    or `problem` with `answer` or a boxed `solution`) are read. Repeated prompts are dropped; ids come from the content,
-    so that re-ordering the file changes nothing.
+    or `problem` with `answer` or a boxed `solution`) are read; an answer may also be a worked solution with a box or
+    `#### 72`, or a list or dictionary stored as text. Repeated prompts are dropped; ids come from the content, so that
+    re-ordering the file changes nothing. Answers that cannot be judged are counted, and a few named by row.
 
     Raises:
         ConfigError: `heldout_fraction` is out of range.
@@ -57,7 +58,7 @@ class MathTask(Task):
         """The data set, read on first use: problems, and the numbers of rows repeated, in conflict or unanswered.
 
         Raises:
-            DatasetError: The data set is missing, unreadable, empty, or lacks prompts or answers.
+            DatasetError: The data set is missing, unreadable, empty, or lacks prompts or answers that can be judged.
         """
         return load_problems(self.data, Layout(), split=self.split, config=self.config)
 

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 BOXED_INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 """Added to a bare problem, so that the model knows where the verifier looks."""
 
+
 @dataclass(frozen=True)
 class Layout:
     """Which columns hold what. The first column that is there and filled wins."""
@@ -31,7 +32,7 @@ class Layout:
     prompts: tuple[str, ...] = ("prompt", "question", "problem")
     """Text, or chat messages."""
     answers: tuple[str, ...] = ("reward_model", "answer", "final_answer", "ground_truth", "solution")
-    """Text, numbers or lists of them; `reward_model` with its `ground_truth`; `solution` with a boxed answer."""
+    """Text, numbers or lists of them; `reward_model` with its `ground_truth`; `solution` with a marked answer."""
     context: str | None = None
     """Text to put before the problem, where a row has one."""
 
@@ -79,7 +80,7 @@ def load_problems(
         name: `data_source` of rows that name none; by default the file's stem or the name on the hub.
 
     Raises:
-        DatasetError: The data set is missing, unreadable, empty, or lacks prompts or answers.
+        DatasetError: The data set is missing, unreadable, empty, or lacks prompts or answers that can be judged.
         ImportError: The packages of the `math` extra are not installed.
     """
     rows = read_rows(source, layout.columns, layout.prompts, split=split, config=config)

@@ -32,7 +32,7 @@ def extract_answer(text: str) -> str | None:
     Example:
         >>> extract_answer("I think \\boxed{3}. Wait.\nAnswer: 4"), extract_answer("Answer:\n$$\n5\n$$")
         ('3', '5')
-        >>> extract_answer("<think>\\boxed{1}?</think>The answer is 2.")
+        >>> extract_answer("<think>\\boxed{1}?</think>The answer is 2. Done.")
         '2'
     """
     _, thought, rest = text.rpartition("</think>")

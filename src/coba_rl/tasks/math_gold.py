@@ -44,7 +44,9 @@ def read_gold(value: Any, *, is_solution: bool = False) -> str:
         value = next((value[key] for key in _KEYS if value.get(key) is not None), None)
         return read_gold(value, is_solution=is_solution)
     if isinstance(value, list | tuple):
-        return ", ".join(text for text in (read_gold(part, is_solution=is_solution) for part in value) if text)
+        return ", ".join(
+            text for text in (read_gold(part, is_solution=is_solution) for part in value) if text
+        )
     if isinstance(value, str):
         return _from_text(value.strip(), is_solution)
     if isinstance(value, float | Decimal):

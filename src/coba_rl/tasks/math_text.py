@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+MAX_LENGTH = 512
+"""Characters of an answer that is rewritten; a longer one stays as it is."""
+
 _SYMBOLS = str.maketrans({
     "\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "\N{FULLWIDTH HYPHEN-MINUS}": "-", "\N{FULLWIDTH COMMA}": ",",
     "\N{DEGREE SIGN}": "^\\circ ", "\N{MULTIPLICATION SIGN}": "\\times ", "\N{MIDDLE DOT}": "\\cdot ",
@@ -85,6 +88,8 @@ def tidy(answer: str) -> str:
         >>> tidy(r"35\,\text{cm}"), tidy(r"x = \pm 2"), tidy("1, 2, and 3"), tidy("$18"), tidy("Even")
         ('35', 'x = + 2, x = - 2', '1, 2, 3', '18', '\\text{even}')
     """
+    if len(answer) > MAX_LENGTH:
+        return answer
     text = _typeset(answer.strip(" \t\r\n*`"))
     formula = _formula(text.strip(" $*").removesuffix("."))
     # Formulas amid prose are left to the extraction of math-verify.
@@ -155,7 +160,9 @@ def _both_signs(member: str) -> list[str]:
     r"""A member with \pm as two; inside of a set, the set's members are."""
     if not _PLUS_MINUS.search(member) or _bracketed(member)[0] == "\\{":
         return [member]
-    return [_PLUS_MINUS.sub(lambda sign: signs[sign[1] == "m"], member) for signs in ("+-", "-+")]
+    upper = _PLUS_MINUS.sub(lambda sign: "+" if sign[1] == "p" else "-", member)
+    lower = _PLUS_MINUS.sub(lambda sign: "-" if sign[1] == "p" else "+", member)
+    return [upper, lower]
 
 
 def _members(text: str) -> list[str]:

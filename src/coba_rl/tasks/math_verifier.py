@@ -14,11 +14,11 @@ completion is whatever a model writes and a computer algebra system will try to 
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import re
 import sys
-import zlib
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -36,11 +36,6 @@ MAX_TERMS = 500
 """Size of a sum that a comparison may expand."""
 MAX_CALLS = 1_250_000
 """Function calls of one parse or comparison: about a second; ordinary answers need a tenth of it."""
-
-_DIGITS = 1000
-"""Up to which two exact constants are told apart."""
-_ROUNDING = 1e-5
-"""Relative difference of decimals; math-verify itself rounds to six of them."""
 
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,64}")
@@ -157,88 +152,16 @@ def _as_sum(formula: str) -> str:
 
 
 def _compare(expected: Any, given: Any) -> bool:
+    from coba_rl.tasks.math_numbers import differ_numerically, is_contradiction, is_solved  # needs SymPy
+
     if not (_is_bounded(expected) and _is_bounded(given)):
         return False
-    if _is_false(given) or _differ_numerically(expected, given):
+    if is_contradiction(given) or differ_numerically(expected, given):
         return False
     math_verify, _ = _math_verify()
     return math_verify.verify(
-        [expected], [given], timeout_seconds=None, allow_set_relation_comp=_is_solved(given)
+        [expected], [given], timeout_seconds=None, allow_set_relation_comp=is_solved(given)
     )
-
-
-def _is_false(given: Any) -> bool:
-    """Whether an equation contradicts itself (`1=5`); math-verify looks at its last side only."""
-    import sympy
-
-    sides = given.args if isinstance(given, sympy.Eq) else ()
-    return bool(sides) and not given.free_symbols and _differ_numerically(*sides)
-
-
-def _is_solved(given: Any) -> bool:
-    """Whether bounds are put to one symbol (`1<x<5`), as an interval does: the inequality to be solved is no answer."""
-    import sympy
-
-    bounds = getattr(given, "_unsorted_args", (given,))
-    return len(given.free_symbols) == 1 and all(
-        isinstance(bound, sympy.Rel) and any(side.is_Symbol for side in bound.args) for bound in bounds
-    )
-
-
-def _differ_numerically(expected: Any, given: Any) -> bool:
-    """Whether values of one, in their order, are surely not those of the other."""
-    one, other = _values(expected), _values(given)
-    if one is None or other is None or len(one) != len(other):
-        return False
-    return any(map(_are_apart, sorted(one, key=_place), sorted(other, key=_place)))
-
-
-def _values(expression: Any) -> list[Any] | None:
-    """Value of a formula, or those in a collection; None where there are none, or no comparable ones.
-
-    Variables are replaced by fixed numbers: what is equal is equal anywhere.
-    """
-    import sympy
-
-    if isinstance(expression, sympy.Symbol | sympy.MatrixExpr) or expression.has(sympy.UnevaluatedExpr):
-        return None  # words; matrices to be worked out; percentages, which have two readings
-    if isinstance(expression, sympy.Expr):
-        value = expression.subs({symbol: _coordinate(symbol.name) for symbol in expression.free_symbols})
-        return [value] if value.is_number else None
-    if isinstance(expression, sympy.Rel):
-        sides = [side for side in expression.args if not side.free_symbols]
-        return sides if len(sides) == 1 and any(side.is_Symbol for side in expression.args) else None
-    if isinstance(expression, sympy.MatrixBase):
-        members = expression.flat()
-    else:
-        members = expression.args[:2] if isinstance(expression, sympy.Interval) else expression.args
-    values = [_values(member) for member in members]
-    return None if None in values else [value for part in values if part for value in part]
-
-
-def _coordinate(name: str) -> Any:
-    """A number between 1 and 2 that no formula has by chance."""
-    import sympy
-
-    return 1 + sympy.Rational(zlib.crc32(name.encode()) % 99_991, 99_991)
-
-
-def _place(value: Any) -> list[Any]:
-    """Where a number stands among others: by its real, then by its imaginary part."""
-    return list(value.evalf(15).as_real_imag())
-
-
-def _are_apart(a: Any, b: Any) -> bool:
-    """Whether two numbers differ: exact ones by anything, decimals by more than rounding."""
-    import sympy
-
-    difference = (a - b).evalf(20, maxn=_DIGITS)
-    # Parts that are known to one bit only may be zero.
-    parts = [part for part in difference.as_real_imag() if part.is_Float and part._prec > 1 and part]
-    if not parts or not (a.has(sympy.Float) or b.has(sympy.Float)):
-        return bool(parts)
-    # SymPy's floats, because Python's overflow.
-    return bool(abs(difference) > _ROUNDING * sympy.Max(abs(a.evalf(20)), abs(b.evalf(20))))
 
 
 def _is_readable(text: str) -> bool:
@@ -334,7 +257,6 @@ def _within_calls(function: Callable[[], Any]) -> Any:
 def _math_verify() -> tuple[Any, Any]:
     try:
         import math_verify
-        from latex2sympy2_extended import NormalizationConfig
     except ImportError as error:
         raise ImportError("maths answers are judged by math-verify: pip install 'coba-rl[math]'") from error
     # It warns that without its timeout the caller must bound the work, which is what this module does.
@@ -343,7 +265,6 @@ def _math_verify() -> tuple[Any, Any]:
             lambda record: not record.getMessage().startswith("Timeout is disabled")
         )
     # Units are taken away before: math-verify takes the variable of `2t` for one.
-    normalization = NormalizationConfig(
-        basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="all"
-    )
-    return math_verify, math_verify.LatexExtractionConfig(normalization_config=normalization)
+    config = math_verify.LatexExtractionConfig()
+    normalization = dataclasses.replace(config.normalization_config, units=False)
+    return math_verify, dataclasses.replace(config, normalization_config=normalization)
