@@ -116,9 +116,35 @@ def test_nothing_judged_at_all(scale, aggregation):
     assert values.tolist() == [0.0] * 5
 
 
-def test_zero_std_is_flagged_for_the_rollouts_of_dead_groups():
-    result = advantages([1.0, 1.0, 1.0, 1.0, 0.0, 0.5], [3, 2, 1])
-    assert result.is_std_zero_R.tolist() == [True, True, True, False, False, True]
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(("scale", "aggregation"), MODES)
+@pytest.mark.parametrize(
+    ("group", "dead"),
+    [
+        ([1.0, 1.0, 1.0], True),
+        ([0.5], True),
+        ([0.5] + [NAN] * 7, True),
+        ([NAN, NAN], True),
+        ([1.0, 1.0, NAN], True),
+        ([1.0, 0.0], False),
+        ([1.0, 0.0, NAN], False),
+    ],
+)
+def test_zero_std_tells_the_groups_own_spread(group, dead, scale, aggregation):
+    """In a batch that has a spread, and in one that has none."""
+    for other in ([0.0, 1.0, 1.0], [0.5, 0.5]):
+        result = advantages([*other, *group], [len(other), len(group)], scale=scale, aggregation=aggregation)
+        expected = [other[0] == other[1]] * len(other) + [dead] * len(group)
+        assert result.is_std_zero_R.tolist() == expected
+
+
+def test_zero_std_counts_only_rewards_that_have_a_weight():
+    rewards = [[1.0, 0.2], [1.0, 0.4]]
+    for _, aggregation in MODES:
+        assert advantages(rewards, [2], [1.0, 0.0], aggregation=aggregation).is_std_zero_R.all()
+        assert not advantages(rewards, [2], [1.0, 1.0], aggregation=aggregation).is_std_zero_R.any()
 
 
 def test_padding_and_back():

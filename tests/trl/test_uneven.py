@@ -64,8 +64,9 @@ def test_advantages_are_those_of_each_prompts_own_group(tiny, mode, num_rewards)
         np.testing.assert_allclose(generation["logged_advantages"], expected, atol=1e-4, rtol=1e-4)
 
 
-def test_zero_std_is_the_share_of_rollouts_in_dead_groups(tiny):
-    run = train_uneven(tiny)
+@pytest.mark.parametrize("mode", MODES)
+def test_zero_std_is_the_share_of_rollouts_in_dead_groups(tiny, mode):
+    run = train_uneven(tiny, **MODES[mode])
     for generation in run.generations:
         groups = np.split(
             generation["rewards"][:, 0].numpy(), np.cumsum(generation["allocation"].budgets)[:-1]

@@ -28,7 +28,7 @@ class Advantages:
     values_R: torch.Tensor
     """(R,) float advantage of each rollout; 0 where nothing can be learned."""
     is_std_zero_R: torch.Tensor
-    """(R,) bool: the standard deviation that the rollout is measured by is 0."""
+    """(R,) bool: the rewards of the rollout's own group do not differ, whatever the scale."""
 
 
 class Groups:
@@ -94,14 +94,10 @@ def group_advantages(
     groups = Groups(budgets_P)
     unjudged_R = torch.isnan(rewards_RF).all(dim=1)
     if aggregation == "normalize_then_sum":
-        values_R, std_R = _normalize_then_sum(rewards_RF, weights_F, groups, unjudged_R)
-        alike_R = torch.zeros_like(unjudged_R)
+        values_R, alike_P = _normalize_then_sum(rewards_RF, weights_F, groups, unjudged_R)
     else:
-        values_R, std_R, alike_R = _sum_then_normalize(
-            rewards_RF, weights_F, groups, unjudged_R, scale_rewards
-        )
-    is_std_zero_R = torch.isclose(std_R, torch.zeros_like(std_R)) | alike_R
-    return Advantages(torch.nan_to_num(values_R, nan=0.0), is_std_zero_R)
+        values_R, alike_P = _sum_then_normalize(rewards_RF, weights_F, groups, unjudged_R, scale_rewards)
+    return Advantages(torch.nan_to_num(values_R, nan=0.0), alike_P[groups.group_R])
 
 
 def _sum_then_normalize(
@@ -110,20 +106,19 @@ def _sum_then_normalize(
     groups: Groups,
     unjudged_R: torch.Tensor,
     scale_rewards: str,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor]:
     parts_RF = rewards_RF * weights_F.unsqueeze(0)
     rewards_R = parts_RF.nansum(dim=1)
     rewards_R[unjudged_R] = torch.nan
     padded = groups.pad(rewards_R)
-    alike_P, judged_P = _alike(padded, groups.pad(parts_RF.abs().nansum(dim=1)))
+    alike_P = _alike(padded, groups.pad(parts_RF.abs().nansum(dim=1)))
     centred_R = rewards_R - torch.nanmean(padded, dim=1)[groups.group_R]
     centred_R = centred_R.masked_fill(alike_P[groups.group_R], 0.0)
-    if scale_rewards == "batch":
-        std_R = _batch_std(rewards_R)
-        return centred_R / (std_R + _STD_FLOOR), std_R, torch.zeros_like(unjudged_R)
-    std_R = _group_std(padded, groups.single_P)[groups.group_R]
-    scaled_R = centred_R if scale_rewards == "none" else centred_R / (std_R + _STD_FLOOR)
-    return scaled_R, std_R, (alike_P & (judged_P > 1))[groups.group_R]
+    if scale_rewards == "none":
+        return centred_R, alike_P
+    is_batch = scale_rewards == "batch"
+    std_R = nanstd(rewards_R) if is_batch else _group_std(padded, groups.single_P)[groups.group_R]
+    return centred_R / (std_R + _STD_FLOOR), alike_P
 
 
 def _normalize_then_sum(
@@ -132,18 +127,18 @@ def _normalize_then_sum(
     padded = groups.pad(rewards_RF)
     mean = torch.nanmean(padded, dim=1, keepdim=True)
     std = _group_std(padded, groups.single_P).unsqueeze(1)
-    alike_PF, _ = _alike(padded, padded.abs())
+    alike_PF = _alike(padded, padded.abs())
     centred = (padded - mean).masked_fill(alike_PF.unsqueeze(1) & ~torch.isnan(padded), 0.0)
     rewards_R = (groups.unpad(centred / (std + _STD_FLOOR)) * weights_F.unsqueeze(0)).nansum(dim=1)
     rewards_R[unjudged_R] = torch.nan
-    std_R = _batch_std(rewards_R)
-    values_R = (rewards_R - torch.nanmean(rewards_R)) / (std_R + _STD_FLOOR)
+    values_R = (rewards_R - torch.nanmean(rewards_R)) / (nanstd(rewards_R) + _STD_FLOOR)
     # The batch mean is 0 up to rounding; a group of one, which has nothing to be compared with, gets exactly 0.
-    return values_R.masked_fill(groups.single_P[groups.group_R], 0.0), std_R
+    values_R = values_R.masked_fill(groups.single_P[groups.group_R], 0.0)
+    return values_R, (alike_PF | (weights_F == 0)).all(dim=1)
 
 
-def _alike(padded: torch.Tensor, size: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which groups (dim 0) have rewards that differ by rounding alone, and how many rewards they have.
+def _alike(padded: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
+    """Which groups (dim 0) have rewards that differ by rounding alone, if they have more than one at all.
 
     The test is on the range, which is exactly 0 for equal rewards; a standard deviation is not, because the mean
     of equal numbers is rounded, and dividing that residue by itself makes an advantage of order 1 out of nothing.
@@ -156,15 +151,10 @@ def _alike(padded: torch.Tensor, size: torch.Tensor) -> tuple[torch.Tensor, torc
     highest = padded.masked_fill(missing, -torch.inf).amax(dim=1)
     lowest = padded.masked_fill(missing, torch.inf).amin(dim=1)
     tolerance = ALIKE_ULPS * torch.finfo(padded.dtype).eps * size.masked_fill(missing, 0.0).amax(dim=1)
-    return highest - lowest <= tolerance, (~missing).sum(dim=1)
+    return highest - lowest <= tolerance
 
 
 def _group_std(padded: torch.Tensor, single_P: torch.Tensor) -> torch.Tensor:
     """(P, …) Bessel-corrected standard deviation of each group; 0 for a group of one."""
     std = nanstd(padded, dim=1)
     return std.masked_fill(single_P.view(-1, *[1] * (std.dim() - 1)), 0.0)
-
-
-def _batch_std(rewards_R: torch.Tensor) -> torch.Tensor:
-    """(R,) Bessel-corrected standard deviation of all rewards."""
-    return nanstd(rewards_R).expand_as(rewards_R)

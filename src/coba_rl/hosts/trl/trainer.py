@@ -56,7 +56,8 @@ class CobaGRPOTrainer(GRPOTrainer):
     ```
 
     Logged metrics, beside those of `GRPOTrainer` (`reward` and `frac_reward_zero_std` there are means over
-    rollouts, so prompts with large budgets weigh more):
+    rollouts, so prompts with large budgets weigh more; the latter counts those whose own group's rewards do not
+    differ, also where `GRPOTrainer` looks at the spread of the batch):
 
     | name | meaning |
     |---|---|
