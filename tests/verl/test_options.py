@@ -8,6 +8,8 @@ from typing import Any
 import datasets
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from coba_rl.allocation import BudgetAllocator
 from coba_rl.allocation.strategies import STRATEGIES
@@ -17,6 +19,8 @@ from coba_rl.hosts.verl.prompts import BY_CONTENT, BY_INDEX, PromptIds
 
 # verl and its dependencies warn at import; their warnings are not ours to fix.
 pytestmark = [pytest.mark.verl, pytest.mark.filterwarnings("default")]
+
+TEXT = st.text("/%2Fab", max_size=6)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -70,6 +74,14 @@ def test_ids_are_source_and_index_when_they_tell_all_rows_apart() -> None:
     assert ids.scheme == BY_INDEX
     assert "data_source and extra_info.index" in ids.message
     assert ids.of(["a", "b"], [{"index": 0}, {"index": 0}], [None, None]) == ["a/0", "b/0"]
+
+
+@given(st.lists(st.tuples(TEXT, TEXT), unique=True, min_size=2))
+@example([("a", "b/c"), ("a/b", "c"), ("a", "b%2Fc")])
+def test_ids_of_different_rows_differ_whatever_they_are_made_of(pairs: list[tuple[str, str]]) -> None:
+    sources = [source for source, _ in pairs]
+    ids = PromptIds(BY_INDEX).of(sources, [{"index": index} for _, index in pairs], [None] * len(pairs))
+    assert len(set(ids)) == len(pairs)
 
 
 @pytest.mark.parametrize(

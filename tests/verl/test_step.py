@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from coba_rl.allocation import BudgetAllocator
 from coba_rl.errors import ConfigError
-from coba_rl.hosts.verl.filtering import surplus_keys
+from coba_rl.hosts.verl.filtering import lone_keys, surplus_keys
 from coba_rl.hosts.verl.outcomes import Outcome, read_outcomes, success_of
 from coba_rl.hosts.verl.step import StepAllocation
 
@@ -134,13 +134,54 @@ def test_refills_are_legal_and_leave_no_trace_in_the_allocator() -> None:
 def test_surplus_comes_from_the_largest_groups(sizes: list[int], surplus: int) -> None:
     keys = [f"u{i}_{session}_0" for i, size in enumerate(sizes) for session in range(size)]
     limit = max(2 * len(sizes), len(keys) - surplus)
-    dropped = surplus_keys(keys[::-1], limit)
+    alike = [Outcome(key.split("_")[0], int(key.split("_")[1]), 1.0, 1.0) for key in keys]
+    dropped = surplus_keys(keys[::-1], alike[::-1], limit)
     left = [key for key in keys if key not in dropped]
     assert len(left) == min(limit, len(keys))
     after = [sum(key.startswith(f"u{i}_") for key in left) for i in range(len(sizes))]
     assert left == [f"u{i}_{session}_0" for i, size in enumerate(after) for session in range(size)]
     level = max(after)
     assert all(now in (then, level, level - 1) and now >= 2 for now, then in zip(after, sizes, strict=True))
+
+
+@given(st.data(), st.sampled_from(["success", "reward"]))
+def test_a_cut_group_keeps_what_it_was_kept_for(data: st.DataObject, differs_in: str) -> None:
+    """Each group differs in success, or in reward alone; some rollouts are not judged."""
+    values = st.sampled_from([0.0, 0.0, 0.0, 1.0, math.nan])
+    groups = data.draw(st.lists(st.lists(values, min_size=2, max_size=9), min_size=1, max_size=5))
+    outcomes = []
+    for i, group in enumerate(groups):
+        group += [0.0, 1.0]  # The rarer one last, where cutting begins.
+        for session, value in enumerate(group):
+            success, reward = (value, 0.5) if differs_in == "success" else (0.5, value)
+            outcomes.append(Outcome(f"u{i}", session, success, reward))
+    keys = [f"{outcome.uid}_{outcome.session}_0" for outcome in outcomes]
+    limit = data.draw(st.integers(2 * len(groups), len(keys)))
+    dropped = surplus_keys(keys, outcomes, limit)
+    kept = [outcome for key, outcome in zip(keys, outcomes, strict=True) if key not in dropped]
+    assert len(kept) == limit
+    for i in range(len(groups)):
+        assert {0.0, 1.0} <= {getattr(outcome, differs_in) for outcome in kept if outcome.uid == f"u{i}"}
+
+
+def test_lone_rollouts_are_those_of_prompts_with_no_other() -> None:
+    keys = ["a_4_0", "a_4_1", "b_0_0", "b_1_0", "c_9_0"]
+    assert lone_keys(keys) == {"a_4_0", "a_4_1", "c_9_0"}
+    assert lone_keys([]) == set()
+
+
+def test_the_score_per_prompt_covers_all_that_was_generated() -> None:
+    """Filtered groups, refills, rollouts cut off and lone ones; the mean over prompts, then over rollouts."""
+    step = StepAllocation(BudgetAllocator("uniform"), 2)
+    step.allocate(["a", "b"], ["p", "q"])
+    step.allocate(["c", "d"], ["r", "s"])
+    step.add([Outcome("a", 0, 0.0, 0.0), Outcome("a", 1, 0.0, 0.0)])
+    step.add([Outcome("b", 0, 1.0, 1.0), Outcome("b", 1, 0.0, 0.0)])
+    step.add([Outcome("c", 0, 1.0, 3.0), Outcome("c", 1, 1.0, math.nan)])
+    _, metrics = step.finish(1)
+    assert metrics["coba/score_per_prompt"] == pytest.approx((0.0 + 0.5 + 3.0) / 3)
+    step.allocate(["e"], ["p"])
+    assert "coba/score_per_prompt" not in step.finish(2)[1]
 
 
 def test_the_recorded_budgets_are_those_of_the_plain_allocator() -> None:

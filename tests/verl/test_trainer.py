@@ -17,7 +17,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.utils import tensordict_utils as tu
 
-from coba_rl.errors import StateError
+from coba_rl.errors import CobaError, StateError
 from coba_rl.hosts.state import STATE_FILE, read_state, write_state
 from coba_rl.hosts.verl.allocation_log import AllocationLog
 from coba_rl.hosts.verl.prompts import BY_CONTENT, BY_INDEX, PromptIds, data_order
@@ -258,10 +258,12 @@ def test_discarded_groups_are_observed(
     assert [record["attempts"] for record in records] == [2, 0]
 
 
-def test_filtered_batches_keep_to_the_total_and_all_their_rollouts_are_observed(
-    tmp_path: Path, stand_ins: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cleared, balanced = [], []
+def stand_balancing_in(
+    monkeypatch: pytest.MonkeyPatch, stand_ins: SimpleNamespace
+) -> tuple[list[str], list[KVBatchMeta]]:
+    """What the trainer clears from the queue, and the batches that it leaves for verl to balance."""
+    cleared: list[str] = []
+    balanced: list[KVBatchMeta] = []
     monkeypatch.setattr(
         stand_ins.queue, "kv_clear", lambda keys, partition_id: cleared.extend(keys), raising=False
     )
@@ -269,23 +271,69 @@ def test_filtered_batches_keep_to_the_total_and_all_their_rollouts_are_observed(
     monkeypatch.setattr(
         PPOTrainer, "_balance_batch", lambda self, batch, metrics: balanced.append(batch) or batch
     )
+    return cleared, balanced
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "gae"])
+def test_a_lone_rollout_is_observed_but_trained_on_only_where_nothing_is_compared(
+    estimator: str, tmp_path: Path, stand_ins: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleared, balanced = stand_balancing_in(monkeypatch, stand_ins)
+    trainer = make_trainer(tmp_path, 3, 2)
+    trainer.config.algorithm.adv_estimator = estimator
+    submit(trainer, stand_ins, ["a", "b"])
+    rows = ["uid-0_0_0", "uid-0_2_0", "uid-1_1_0", "uid-1_1_1"]
+    stand_ins.queue.rows = {key: stand_ins.queue.row(1.0, acc=1.0) for key in rows}
+    metrics: dict[str, float] = {}
+    trainer.global_steps = 1
+    trainer._balance_batch(KVBatchMeta(partition_id="train", keys=rows, tags=[{}] * 4), metrics)
+    dropped = rows[2:] if estimator == "grpo" else []
+    assert cleared == dropped
+    assert balanced[0].keys == [key for key in rows if key not in dropped]
+    assert metrics == {"coba/dropped_rows": len(dropped)}
+    trainer._compute_advantage(balanced[0], metrics)
+    records = [json.loads(line) for line in trainer.allocation_log.path.read_text().splitlines()]
+    assert [(record["successes"], record["attempts"]) for record in records] == [(2.0, 2), (1.0, 1)]
+
+
+def test_a_step_of_lone_rollouts_says_what_happened(
+    tmp_path: Path, stand_ins: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_balancing_in(monkeypatch, stand_ins)
+    trainer = make_trainer(tmp_path, 3, 2)
+    trainer.global_steps = 7
+    submit(trainer, stand_ins, ["a", "b"])
+    batch = KVBatchMeta(partition_id="train", keys=["uid-0_0_0", "uid-1_2_0"], tags=[{}, {}])
+    with pytest.raises(CobaError, match="no prompt of step 7 with two rollouts"):
+        trainer._balance_batch(batch, {})
+
+
+def test_filtered_batches_keep_to_the_total_and_all_their_rollouts_are_observed(
+    tmp_path: Path, stand_ins: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleared, balanced = stand_balancing_in(monkeypatch, stand_ins)
     trainer = make_trainer(tmp_path, 3, 2)
     with open_dict(trainer.config):
         trainer.config.algorithm.filter_groups = {"enable": True}
     submit(trainer, stand_ins, ["a", "b"])
-    rows = {f"uid-{i}_{session}_0": session % 2 for i, size in enumerate((2, 5)) for session in range(size)}
-    stand_ins.queue.rows = {key: stand_ins.queue.row(0.0, acc=success) for key, success in rows.items()}
+    # The only winner of the second group is the last of its rollouts.
+    groups = [0, 1], [0, 0, 0, 0, 1]
+    rows = {
+        f"uid-{i}_{session}_0": value for i, group in enumerate(groups) for session, value in enumerate(group)
+    }
+    stand_ins.queue.rows = {key: stand_ins.queue.row(success, acc=success) for key, success in rows.items()}
     batch = KVBatchMeta(partition_id="train", keys=list(rows), tags=[{"seq_len": i} for i in range(7)])
     metrics: dict[str, float] = {}
     trainer._balance_batch(batch, metrics)
-    assert cleared == ["uid-1_4_0"]
+    assert cleared == ["uid-1_3_0"]
     assert balanced[0].keys == [key for key in rows if key not in cleared]
-    assert [tag["seq_len"] for tag in balanced[0].tags] == list(range(6))
+    assert [tag["seq_len"] for tag in balanced[0].tags] == [0, 1, 2, 3, 4, 6]
     assert metrics == {"coba/dropped_rows": 1.0}
     trainer.global_steps = 1
     trainer._compute_advantage(balanced[0], metrics)
     records = [json.loads(line) for line in trainer.allocation_log.path.read_text().splitlines()]
-    assert [(record["successes"], record["attempts"]) for record in records] == [(1.0, 2), (2.0, 5)]
+    assert [(record["successes"], record["attempts"]) for record in records] == [(1.0, 2), (1.0, 5)]
+    assert metrics["coba/score_per_prompt"] == pytest.approx((1 / 2 + 1 / 5) / 2)
 
 
 def test_another_kind_of_sampler_is_left_alone(

@@ -14,6 +14,19 @@ UNGROUPED_ESTIMATORS = ("gae", "reinforce_plus_plus")
 """Advantage estimators that compare nothing within a group, so that a group of one is no special case."""
 
 
+def compares_rollouts(estimator: str) -> bool:
+    """Whether an advantage is relative to the prompt's other rollouts, as far as is known.
+
+    Args:
+        estimator: `algorithm.adv_estimator`.
+
+    Example:
+        >>> compares_rollouts("grpo"), compares_rollouts("gae")
+        (True, False)
+    """
+    return str(estimator) not in UNGROUPED_ESTIMATORS
+
+
 @dataclass(frozen=True, kw_only=True)
 class CobaOptions:
     """What `algorithm.coba` holds. Every further key is an option of the strategy, e.g. `kappa` or `window`.
@@ -100,7 +113,7 @@ class CobaOptions:
             ConfigError: Groups of one under an estimator that compares the rollouts of a group.
         """
         allocator.strategy.check_feasible(num_prompts, num_prompts * mean_budget, *allocator.bounds)
-        if self.min_budget < 2 and str(estimator) not in UNGROUPED_ESTIMATORS:
+        if self.min_budget < 2 and compares_rollouts(estimator):
             raise ConfigError(
                 f"algorithm.coba.min_budget={self.min_budget!r} with algorithm.adv_estimator={str(estimator)!r}: "
                 "expected at least 2, because verl takes the raw reward of a group of one as its advantage."

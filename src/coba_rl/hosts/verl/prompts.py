@@ -20,6 +20,8 @@ class PromptIds:
     Example:
         >>> PromptIds(BY_INDEX).of(["gsm8k"], [{"index": 7}], [[{"role": "user", "content": "1+1="}]])
         ['gsm8k/7']
+        >>> PromptIds(BY_INDEX).of(["a", "a/b"], [{"index": "b/7"}, {"index": 7}], [None, None])
+        ['a/b%2F7', 'a/b/7']
     """
 
     scheme: str
@@ -69,8 +71,16 @@ class PromptIds:
             prompts: (P,) chat messages.
         """
         if self.scheme == BY_INDEX:
-            return [f"{source}/{extra['index']}" for source, extra in zip(sources, extra_infos, strict=True)]
+            return [
+                _joined(source, extra["index"]) for source, extra in zip(sources, extra_infos, strict=True)
+            ]
         return [content_id(prompt) for prompt in prompts]
+
+
+def _joined(source: Any, index: Any) -> str:
+    """One text for both; the index is escaped, so that the last slash is always the one between them."""
+    escaped = str(index).replace("%", "%25").replace("/", "%2F")
+    return f"{source}/{escaped}"
 
 
 def data_order(dataset: Any) -> str | None:

@@ -23,7 +23,12 @@ class _Group:
     prompt_id: str
     pass_rate: float
     budget: int
-    success_by_session: dict[int, float] = field(default_factory=dict)
+    by_session: dict[int, Outcome] = field(default_factory=dict)
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """What came back, in the order of the sessions."""
+        return [self.by_session[session] for session in sorted(self.by_session)]
 
 
 class StepAllocation:
@@ -80,7 +85,7 @@ class StepAllocation:
         check_success(self.allocator, outcomes)
         for outcome in outcomes:
             if outcome.uid in self._groups:
-                self._groups[outcome.uid].success_by_session[outcome.session] = outcome.success
+                self._groups[outcome.uid].by_session[outcome.session] = outcome
 
     def finish(self, step: int) -> tuple[list[dict[str, Any]], dict[str, float]]:
         """Tell the allocator what the step's rollouts scored, and start afresh.
@@ -93,14 +98,17 @@ class StepAllocation:
         """
         groups = list(self._groups.values())
         # In the order of submission and session, whatever the order of arrival: sums of floats depend on it.
-        rollouts = [
-            (g.prompt_id, g.success_by_session[s]) for g in groups for s in sorted(g.success_by_session)
-        ]
-        self.allocator.observe([prompt_id for prompt_id, _ in rollouts], [success for _, success in rollouts])
+        outcomes = [outcome for group in groups for outcome in group.outcomes]
+        self.allocator.observe(
+            [self._groups[outcome.uid].prompt_id for outcome in outcomes],
+            [outcome.success for outcome in outcomes],
+        )
+        allocated = sum(group.budget for group in groups)
         metrics = {
             **self.allocator.metrics(),
-            "coba/rollouts": float(sum(group.budget for group in groups)),
-            "coba/missing_rollouts": float(sum(group.budget for group in groups) - len(rollouts)),
+            **_score_per_prompt(groups),
+            "coba/rollouts": float(allocated),
+            "coba/missing_rollouts": float(allocated - len(outcomes)),
             "coba/refill_prompts": float(self._num_refills),
         }
         records = [self._record(step, group) for group in groups]
@@ -108,8 +116,8 @@ class StepAllocation:
         return records, metrics
 
     def _record(self, step: int, group: _Group) -> dict[str, Any]:
-        scores = [group.success_by_session[session] for session in sorted(group.success_by_session)]
-        judged = [value for value in self.allocator.success(scores).tolist() if not math.isnan(value)]
+        successes = self.allocator.success([outcome.success for outcome in group.outcomes]).tolist()
+        judged = [value for value in successes if not math.isnan(value)]
         return {
             "step": step,
             "prompt_id": group.prompt_id,
@@ -120,18 +128,12 @@ class StepAllocation:
         }
 
 
-def mean_per_prompt(outcomes: Iterable[Outcome]) -> float | None:
-    """Mean over prompts of the mean reward of their rollouts; None without any.
+def _score_per_prompt(groups: Iterable[_Group]) -> dict[str, float]:
+    """Mean over all prompts generated of the mean reward of their rollouts; nothing without any.
 
-    verl's `critic/score/mean` is over rollouts, so a prompt counts as often as it has rollouts.
-
-    Example:
-        >>> mean_per_prompt([Outcome("a", 0, 1, 1.0), Outcome("a", 1, 1, 0.0), Outcome("b", 0, 1, 1.0)])
-        0.75
+    verl's `critic/score/mean` is over the rollouts trained on: a prompt counts as often as it has rollouts, and one
+    that was filtered out not at all.
     """
-    rewards: dict[str, list[float]] = {}
-    for outcome in outcomes:
-        if not math.isnan(outcome.reward):
-            rewards.setdefault(outcome.uid, []).append(outcome.reward)
-    means = [sum(group) / len(group) for group in rewards.values()]
-    return sum(means) / len(means) if means else None
+    rewards = [[o.reward for o in group.outcomes if not math.isnan(o.reward)] for group in groups]
+    means = [sum(group) / len(group) for group in rewards if group]
+    return {"coba/score_per_prompt": sum(means) / len(means)} if means else {}

@@ -18,15 +18,15 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-from coba_rl.errors import StateError
+from coba_rl.errors import CobaError, StateError
 from coba_rl.hosts.data_order import other_order
 from coba_rl.hosts.state import STATE_FILE, read_state, write_state
 from coba_rl.hosts.verl.allocation_log import AllocationLog
-from coba_rl.hosts.verl.filtering import surplus_keys
-from coba_rl.hosts.verl.options import CobaOptions
+from coba_rl.hosts.verl.filtering import lone_keys, surplus_keys
+from coba_rl.hosts.verl.options import CobaOptions, compares_rollouts
 from coba_rl.hosts.verl.outcomes import read_outcomes
 from coba_rl.hosts.verl.prompts import PromptIds, data_order
-from coba_rl.hosts.verl.step import StepAllocation, mean_per_prompt
+from coba_rl.hosts.verl.step import StepAllocation
 
 TRAINER_MODE = "coba_sync"
 """The value of `trainer.v1.trainer_mode`."""
@@ -110,45 +110,56 @@ class CobaTrainerSync(PPOTrainerSync):
     def _balance_batch(
         self, batch: KVBatchMeta, metrics: dict[str, Any], *args: Any, **kwargs: Any
     ) -> KVBatchMeta:
+        # Before verl fills up with padding, so that what is left out is made up for.
+        num_rows = len(batch.keys)
+        if compares_rollouts(self.config.algorithm.adv_estimator):
+            batch = self._without_lone_rollouts(batch)
         if self._filters_groups:
-            batch, num_dropped = self._keep_within_total(batch)
-            metrics["coba/dropped_rows"] = float(num_dropped)
+            batch = self._keep_within_total(batch)
+        metrics["coba/dropped_rows"] = float(num_rows - len(batch.keys))
         return super()._balance_batch(batch, metrics, *args, **kwargs)
 
     @property
     def _filters_groups(self) -> bool:
         return bool(OmegaConf.select(self.config, "algorithm.filter_groups.enable"))
 
-    def _keep_within_total(self, batch: KVBatchMeta) -> tuple[KVBatchMeta, int]:
+    def _without_lone_rollouts(self, batch: KVBatchMeta) -> KVBatchMeta:
+        lone = lone_keys(batch.keys)
+        if len(lone) == len(batch.keys):
+            raise CobaError(
+                f"Failures left no prompt of step {self.global_steps} with two rollouts to compare. The log says why "
+                "rollouts failed: mend that, and resume from the last checkpoint."
+            )
+        return self._leave_out(batch, lone)
+
+    def _keep_within_total(self, batch: KVBatchMeta) -> KVBatchMeta:
         total = int(self.config.data.train_batch_size) * self.coba_step.mean_budget
-        surplus = surplus_keys(batch.keys, total)
-        if not surplus:
-            return batch, 0
+        return self._leave_out(batch, surplus_keys(batch.keys, self._read(batch.keys, batch.tags), total))
+
+    def _leave_out(self, batch: KVBatchMeta, keys: set[str]) -> KVBatchMeta:
+        """The batch without some rows, which were generated and judged all the same."""
+        if not keys:
+            return batch
         rows = list(zip(batch.keys, batch.tags, strict=True))
-        dropped = [(key, tag) for key, tag in rows if key in surplus]
-        kept = [(key, tag) for key, tag in rows if key not in surplus]
+        dropped = [(key, tag) for key, tag in rows if key in keys]
+        kept = [(key, tag) for key, tag in rows if key not in keys]
         self.coba_step.add(self._read([key for key, _ in dropped], [tag for _, tag in dropped]))
         tq.kv_clear(keys=[key for key, _ in dropped], partition_id=batch.partition_id)
-        smaller = KVBatchMeta(
+        return KVBatchMeta(
             partition_id=batch.partition_id,
             keys=[key for key, _ in kept],
             tags=[tag for _, tag in kept],
             fields=batch.fields,
             extra_info=batch.extra_info,
         )
-        return smaller, len(dropped)
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         batch = super()._compute_advantage(batch, metrics)
-        outcomes = self._read(batch.keys, batch.tags)
-        self.coba_step.add(outcomes)
+        self.coba_step.add(self._read(batch.keys, batch.tags))
         records, coba_metrics = self.coba_step.finish(self.global_steps)
         self.allocation_log.append(records)
         metrics.update(coba_metrics)
         metrics["coba/padding_rows"] = float(sum(bool(tag.get("is_padding")) for tag in batch.tags))
-        per_prompt = mean_per_prompt(outcomes)
-        if per_prompt is not None:
-            metrics["coba/score_per_prompt"] = per_prompt
         return batch
 
     def _read(self, keys: list[str], tags: list[dict[str, Any]]) -> list[Any]:

@@ -21,6 +21,17 @@ import warnings
 ROLLOUT_NAME = "coba_cpu"
 """The value of `actor_rollout_ref.rollout.name`."""
 
+_ENVIRONMENT = {
+    # One thread a TransferQueue client: it would ask for eight, and warn at every call of having fewer cores.
+    "TQ_NUM_THREADS": "1",
+    # A dozen processes share the cores: one thread each, and none that keeps a core busy while it waits.
+    "OMP_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
+    # Ray's own 15 would leave workers next to nothing of a core that another program keeps busy.
+    "RAY_worker_niceness": "0",
+}
+"""Defaults; what the user has set stays."""
+
 
 def register() -> None:
     """Add the CPU platform, engine, rollout and agent loop to verl's registries; harmless when repeated.
@@ -28,8 +39,9 @@ def register() -> None:
     A module that verl loads itself and that imports verl's trainer must call this before it does: verl asks for
     the platform while its modules are being imported.
     """
-    # One thread a TransferQueue client: it would ask for eight, and warn at every call of having fewer cores.
-    os.environ.setdefault("TQ_NUM_THREADS", "1")
+    # Inherited by all processes that Ray starts from here.
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     # First verl alone: it loads external modules, which may come back here while this package is half imported.
     importlib.import_module("verl")
     importlib.import_module(f"{__name__}.platform")
