@@ -29,10 +29,16 @@ else:
 
 NUM_TRAIN, NUM_VAL = 20, 8
 
+JOB_TIMEOUT = 1200
+"""Seconds. A job takes about one minute, and several beside other programs; only one that hangs takes longer."""
+
 REWARD = '''
+import os
+
+
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **_):
     """The reward follows from the text, which is sampled; success from the prompt alone, which is not."""
-    return {"score": float(len(solution_str) % 2), "acc": int(ground_truth) / 9}
+    return {"score": float(len(solution_str) % 2), "acc": int(ground_truth) / 9, "niceness": float(os.nice(0))}
 
 
 def compute_score_or_fail(data_source, solution_str, ground_truth, extra_info=None, **_):
@@ -101,7 +107,7 @@ class Job:
 def run_job(job_folder: Path) -> Callable[..., Job]:
     """Run verl's entry point on the CPU platform: 6 prompts a step, 5 rollouts each on average."""
 
-    def run(folder: Path, *overrides: str, timeout: float = 300) -> Job:
+    def run(folder: Path, *overrides: str) -> Job:
         settings = {
             "hydra.searchpath": "[pkg://coba_rl.hosts.verl.cpu.conf]",
             "+coba": "cpu",
@@ -136,7 +142,7 @@ def run_job(job_folder: Path) -> Callable[..., Job]:
                 },
                 stdout=stream,
                 stderr=subprocess.STDOUT,
-                timeout=timeout,
+                timeout=JOB_TIMEOUT,
             )
         text = log.read_text()
         assert finished.returncode == 0, text[-6000:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -30,6 +31,20 @@ def test_verl_finds_platform_engine_rollout_and_agent_loop() -> None:
     assert get_rollout_class("coba_cpu").__name__ == "ServerAdapter"
     assert get_rollout_replica_class("coba_cpu").__name__ == "CPUReplica"
     assert _agent_loop_registry["coba_text"]["_target_"].endswith("TextAgentLoop")
+
+
+def test_processes_share_the_cores_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    from coba_rl.hosts.verl import cpu
+
+    shared = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "RAY_worker_niceness": "0"}
+    for name in shared:
+        monkeypatch.setenv(name, "")  # So that it is put back afterwards.
+        monkeypatch.delenv(name)
+    cpu.register()
+    assert {name: os.environ[name] for name in shared} == shared
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    cpu.register()
+    assert os.environ["OMP_NUM_THREADS"] == "7"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 
 from coba_rl.hosts.state import STATE_FILE
 
-pytestmark = [pytest.mark.verl, pytest.mark.filterwarnings("default")]
+# Time for two jobs that would hang.
+pytestmark = [pytest.mark.verl, pytest.mark.filterwarnings("default"), pytest.mark.timeout(2700)]
 
 PROMPTS, MEAN = 6, 5
 COBA = (
@@ -24,7 +26,6 @@ COBA = (
 RunJob = Callable[..., Any]
 
 
-@pytest.mark.timeout(700)
 def test_a_resumed_job_allocates_as_if_it_had_never_stopped(run_job: RunJob, tmp_path: Path) -> None:
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     whole.mkdir()
@@ -44,6 +45,8 @@ def test_a_resumed_job_allocates_as_if_it_had_never_stopped(run_job: RunJob, tmp
     assert all(2 <= record["budget"] <= 12 for record in job.allocations)
     assert max(job.budgets(8)) > MEAN > min(job.budgets(8))
     assert "val-core/prefix-scan/acc/mean@1" in job.metrics[4]
+    # Ray's processes have the priority of their job: a program that keeps a core busy does not starve them.
+    assert job.metrics[4]["val-aux/prefix-scan/niceness/mean@1"] == os.nice(0)
 
     # What a job leaves behind that is killed after step 6: the checkpoint of step 4, and records beyond it.
     shutil.copytree(whole / "checkpoints", resumed / "checkpoints", ignore=shutil.ignore_patterns("*_8"))
@@ -62,7 +65,6 @@ def test_a_resumed_job_allocates_as_if_it_had_never_stopped(run_job: RunJob, tmp
     assert states[0] == states[1]
 
 
-@pytest.mark.timeout(400)
 def test_two_workers_survive_failed_rollouts(run_job: RunJob, tmp_path: Path) -> None:
     job = run_job(
         tmp_path,
@@ -77,7 +79,10 @@ def test_two_workers_survive_failed_rollouts(run_job: RunJob, tmp_path: Path) ->
         records = [record for record in job.allocations if record["step"] == step]
         missing = sum(record["budget"] - record["attempts"] for record in records)
         assert sum(record["budget"] for record in records) == PROMPTS * MEAN
-        assert 0 < missing == metrics["coba/missing_rollouts"] == metrics["coba/padding_rows"]
+        assert 0 < missing == metrics["coba/missing_rollouts"]
+        # A rollout whose siblings all failed is not trained on; padding stands for it.
+        assert metrics["coba/dropped_rows"] == sum(record["attempts"] == 1 for record in records)
+        assert metrics["coba/padding_rows"] == missing + metrics["coba/dropped_rows"]
         assert metrics["coba/success_per_prompt"] == pytest.approx(
             sum(
                 int(record["prompt_id"].rpartition("/")[2]) % 10 / 9
@@ -90,7 +95,6 @@ def test_two_workers_survive_failed_rollouts(run_job: RunJob, tmp_path: Path) ->
     assert len(ranks) == 2
 
 
-@pytest.mark.timeout(400)
 def test_filtered_groups_are_refilled_and_observed(run_job: RunJob, tmp_path: Path) -> None:
     job = run_job(
         tmp_path,
@@ -115,12 +119,16 @@ def test_filtered_groups_are_refilled_and_observed(run_job: RunJob, tmp_path: Pa
         dead += sum(record["successes"] in (0, record["attempts"]) for record in records)
         assert metrics["coba/budget_mean"] == MEAN
         # As many rows as without filtering, so as many optimizer steps.
-        trained = len((tmp_path / "rollouts" / f"{step}.jsonl").read_text().splitlines())
-        assert trained + metrics["coba/padding_rows"] == PROMPTS * MEAN
+        trained = [json.loads(line) for line in (tmp_path / "rollouts" / f"{step}.jsonl").open()]
+        assert len(trained) + metrics["coba/padding_rows"] == PROMPTS * MEAN
+        # Cut to the total or not, each group still has what it was kept for.
+        for prompt in {row["input"] for row in trained}:
+            assert len({row["score"] for row in trained if row["input"] == prompt}) == 2
+        rates = [record["successes"] / record["attempts"] for record in records]
+        assert metrics["coba/score_per_prompt"] == pytest.approx(sum(rates) / len(rates))
     assert dead > 0
 
 
-@pytest.mark.timeout(500)
 def test_uniform_budgets_are_stock_verl(run_job: RunJob, tmp_path: Path) -> None:
     def rollouts(name: str, *overrides: str) -> tuple[Any, list[list[tuple[str, str]]]]:
         folder = tmp_path / name

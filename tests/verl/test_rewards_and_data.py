@@ -66,7 +66,7 @@ def test_the_data_script_keeps_benchmarks_out_of_the_training_data(tmp_path: Pat
             f"--output-dir={tmp_path / 'out'}",
         ],
         check=True,
-        timeout=120,
+        timeout=500,
     )
     [row] = parquet.read_table(tmp_path / "out" / "train.parquet").to_pylist()
     assert "2+2" in row["prompt"][0]["content"]
@@ -86,7 +86,6 @@ def test_docstring_examples_run(module: str) -> None:
     assert result.failed == 0
 
 
-@pytest.mark.timeout(200)
 def test_the_recipe_sets_only_what_verl_knows() -> None:
     printed = subprocess.run(
         ["bash", str(RECIPES / "run_qwen2.5-7b-dapo.sh"), "--cfg", "job"],
@@ -94,7 +93,7 @@ def test_the_recipe_sets_only_what_verl_knows() -> None:
         check=True,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=500,
     ).stdout
     for line in (
         "trainer_mode: coba_sync",

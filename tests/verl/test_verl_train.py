@@ -16,11 +16,11 @@ from coba_rl.tasks.prefix_scan import PrefixScan
 pytestmark = [pytest.mark.verl, pytest.mark.filterwarnings("default")]
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1300)
 def test_it_trains_and_reports_before_and_after(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = VerlRun(tmp_path, "coba", steps=2, seed=0, task=PrefixScan(num_train=PROMPTS, num_heldout=16))
     run.prepare()
-    summary = run.summarise(run.train(timeout=300))
+    summary = run.summarise(run.train(timeout=1200))
     assert summary["rollouts"] == 2 * PROMPTS * ROLLOUTS
     # The second step sees the same prompts again, with a history.
     second = [r for r in read_jsonl(tmp_path / "checkpoints" / "allocations.jsonl") if r["step"] == 2]
@@ -36,16 +36,15 @@ def test_it_trains_and_reports_before_and_after(tmp_path: Path, capsys: pytest.C
         run.prepare()
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(1300)
 def test_a_job_that_fails_shows_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = VerlRun(tmp_path, "coba", steps=2, seed=0, overrides=("data.no_such_key=1",))
     run.prepare()
     with pytest.raises(ConfigError, match="verl ended with code"):
-        run.train(timeout=150)
+        run.train(timeout=1200)
     assert "no_such_key" in capsys.readouterr().err
 
 
-@pytest.mark.timeout(200)
 def test_a_job_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     run = VerlRun(tmp_path, "coba", steps=2, seed=0)
     with pytest.raises(ConfigError, match="--timeout"):
