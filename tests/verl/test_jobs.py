@@ -119,7 +119,8 @@ def test_filtered_groups_are_refilled_and_observed(run_job: RunJob, tmp_path: Pa
         dead += sum(record["successes"] in (0, record["attempts"]) for record in records)
         assert metrics["coba/budget_mean"] == MEAN
         # As many rows as without filtering, so as many optimizer steps.
-        trained = [json.loads(line) for line in (tmp_path / "rollouts" / f"{step}.jsonl").open()]
+        dump = (tmp_path / "rollouts" / f"{step}.jsonl").read_text()
+        trained = [json.loads(line) for line in dump.splitlines()]
         assert len(trained) + metrics["coba/padding_rows"] == PROMPTS * MEAN
         # Cut to the total or not, each group still has what it was kept for.
         for prompt in {row["input"] for row in trained}:
