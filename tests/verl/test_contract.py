@@ -64,6 +64,10 @@ SOURCES = {
     "verl branches on the literal trainer mode 'sync'": (BASE, ['self.trainer_mode == "sync"']),
     "padding rows are tagged is_padding": ("verl.trainer.ppo.padding_utils", ["is_padding"]),
     "an epoch has steps_per_epoch steps": (BASE, ["self.steps_per_epoch = len(self.train_dataset)"]),
+    "padding is made in _balance_batch, after rows were left out": (
+        BASE,
+        ["batch = upsample_batch_to_divisible_size(batch, batch_multiple"],
+    ),
     "the latest marker is written by _save_checkpoint": (BASE, ["latest_checkpointed_iteration.txt"]),
     "a checkpoint is the folder global_step_N": (BASE, ['f"global_step_{self.global_steps}"']),
     "the reward function's result is reward_extra_info in extra_fields": (
