@@ -60,3 +60,10 @@ def test_the_readme_shows_the_main_comparison() -> None:
     shown = [row for row in rows if row in readme]
     per_setting = len(load_study("main").arms)
     assert len(shown) >= 2 * per_setting  # the hard and the moderate regime
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "docs" / "experiments").glob("*.toml")), ids=lambda f: f.stem)
+def test_every_experiment_can_be_run_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(file.parent))  # for rules.py
+    assert load_study(file).runs()
+    assert file.name in (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")

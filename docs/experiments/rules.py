@@ -10,6 +10,7 @@ import numpy as np
 from coba_rl.allocation.ability import AbilityEstimator
 from coba_rl.allocation.proportional import proportional
 from coba_rl.allocation.strategies.base import Strategy
+from coba_rl.allocation.strategies.coba import Coba
 from coba_rl.allocation.strategies.uniform import Uniform
 
 
@@ -24,9 +25,9 @@ class Proportional(Strategy):
 
 
 class AbilityAlone(AbilityEstimator):
-    """One global ability, without a scale that shrinks and without a trend."""
+    """One ability that moves all logits alike, never together or apart, and no trend."""
 
-    MOVE_VARIANCE = (0.005, 1e-12)
+    MOVE_VARIANCE = (0.01, 1e-12)
     TREND_WEIGHT = 0.0
 
 
@@ -39,3 +40,21 @@ class UniformAbilityAlone(Uniform):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._estimator = AbilityAlone()
+
+
+class AbilityWithoutHopeless(AbilityEstimator):
+    """Prompts that were never solved are hard, none is hopeless."""
+
+    def _hopeless(self, rows: np.ndarray) -> np.ndarray:
+        return np.zeros(len(rows))
+
+
+@dataclass(eq=False, kw_only=True)
+class CobaWithoutHopeless(Coba):
+    """`coba` with `AbilityWithoutHopeless`."""
+
+    name: ClassVar[str] = "coba-without-hopeless"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._estimator = AbilityWithoutHopeless()
