@@ -18,8 +18,8 @@ from coba_rl.sampling import sample_completions, score_completions
 
 __all__ = [
     "DIFFICULTY_CLASSES", "Estimate", "Evaluation", "Transitions", "avg_at_k", "difficulty_classes",
-    "difficulty_transitions", "mean_estimate", "paired_difference", "pass_at_k", "sample_completions",
-    "score_completions", "summarize",
+    "difficulty_transitions", "mean_estimate", "paired_difference", "pass_at_k", "prompt_accuracy",
+    "sample_completions", "score_completions", "summarize",
 ]  # fmt: skip
 
 DIFFICULTY_CLASSES = ("0", "(0, 0.2]", "(0.2, 0.8)", "[0.8, 1)", "1")
@@ -103,7 +103,25 @@ def avg_at_k(successes_PK: npt.ArrayLike) -> float:
         >>> avg_at_k([[1, 0], [1, float("nan")]])
         0.75
     """
-    return float(np.mean(_prompt_means(_as_successes(successes_PK))))
+    return float(np.nanmean(prompt_accuracy(_as_successes(successes_PK))))
+
+
+def prompt_accuracy(successes_PK: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Mean success of each prompt over its judged attempts.
+
+    Args:
+        successes_PK: Shape (P, K), in [0, 1]; NaN for an attempt that could not be judged.
+
+    Returns:
+        Shape (P,); NaN for a prompt without a judged attempt.
+
+    Example:
+        >>> prompt_accuracy([[1, 0], [1, float("nan")], [float("nan")] * 2]).tolist()
+        [0.5, 1.0, nan]
+    """
+    successes = np.asarray(successes_PK, dtype=np.float64)
+    num_judged = (~np.isnan(successes)).sum(axis=1)
+    return np.where(num_judged > 0, np.nansum(successes, axis=1) / np.maximum(num_judged, 1), np.nan)
 
 
 def pass_at_k(successes_P: npt.ArrayLike, attempts_P: npt.ArrayLike, k: int) -> npt.NDArray[np.float64]:
@@ -269,7 +287,7 @@ def summarize(successes_PK: npt.ArrayLike, *, threshold: float = 1.0, seed: int 
     solved = reached(successes, threshold).sum(axis=1)[kept]
     ks = [2**power for power in range(int(attempts.min()).bit_length())]
     return Evaluation(
-        avg=mean_estimate(_prompt_means(successes), seed=seed),
+        avg=mean_estimate(prompt_accuracy(successes)[kept], seed=seed),
         pass_at={k: mean_estimate(pass_at_k(solved, attempts, k), seed=seed) for k in ks},
         num_prompts=int(kept.sum()),
         num_samples=successes.shape[1],
@@ -288,8 +306,3 @@ def _as_successes(successes_PK: npt.ArrayLike) -> npt.NDArray[np.float64]:
     raise ValueError(
         f"successes: {problem}; expected shape (prompts, attempts), values in [0, 1] and at least one that is not NaN."
     )
-
-
-def _prompt_means(successes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    kept = successes[~np.isnan(successes).all(axis=1)]
-    return np.nanmean(kept, axis=1)

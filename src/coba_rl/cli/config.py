@@ -108,8 +108,10 @@ class TrainingConfig(_Section):
 
 
 class EvaluationConfig(_Section):
-    """How held-out accuracy is measured, before and after."""
+    """How held-out accuracy is measured, before, during and after training."""
 
+    every: int = Field(0, ge=0)
+    """Steps between measurements during training; 0: only before and after."""
     num_samples: int = Field(16, ge=1)
     """Completions a problem; accuracy is their mean (avg@k)."""
     temperature: float = Field(1.0, gt=0)
@@ -117,7 +119,7 @@ class EvaluationConfig(_Section):
     top_p: float = Field(1.0, gt=0, le=1)
     """Of the completions."""
     batch_size: int = Field(512, ge=1)
-    """Completions generated at a time."""
+    """Completions that a process generates at a time; vLLM makes its own batches."""
 
 
 class RunConfig(_Section):

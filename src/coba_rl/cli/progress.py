@@ -47,14 +47,16 @@ class TrainingProgress:
         total: Steps of the run.
         done: Steps already behind it.
         rollouts_per_step: Rollouts of a step.
+        is_shown: False in all processes but one.
     """
 
-    def __init__(self, total: int, done: int, rollouts_per_step: int) -> None:
+    def __init__(self, total: int, done: int, rollouts_per_step: int, *, is_shown: bool = True) -> None:
         self._total, self._rollouts_per_step = total, rollouts_per_step
+        self._heldout = ""
         self._start = time.monotonic()
         self._first = done
-        console = Console(stderr=True)
-        self._live = console.is_terminal
+        console = Console(stderr=True, quiet=not is_shown)
+        self._is_shown, self._live = is_shown, console.is_terminal
         self._bar = Progress(
             TextColumn("step"),
             MofNCompleteColumn(),
@@ -74,16 +76,23 @@ class TrainingProgress:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
+    def measuring(self, done: int, total: int) -> None:
+        """Show how far a held-out measurement is, in completions."""
+        self._bar.update(self._task, description=f"held-out completions {done:,}/{total:,}")
+
+    def measured(self, accuracy: float | None) -> None:
+        """Show a held-out accuracy with the steps from now on; None where nothing could be judged."""
+        self._heldout = "" if accuracy is None else f"  held-out {accuracy:.3g}"
+
     def update(self, step: int, metrics: dict[str, Any]) -> None:
         """Show one finished step."""
         text = "  ".join(
             f"{name} {metrics[key]:.3g}" for name, key in _SHOWN.items() if metrics.get(key) is not None
         )
-        text += f"  rollouts {step * self._rollouts_per_step:,}"
+        text += f"{self._heldout}  rollouts {step * self._rollouts_per_step:,}"
         self._bar.update(self._task, completed=step, description=text)
-        if not self._live and (
-            step == self._total or step % max(1, self._total // _LINES_WITHOUT_TERMINAL) == 0
-        ):
+        is_due = step == self._total or step % max(1, self._total // _LINES_WITHOUT_TERMINAL) == 0
+        if self._is_shown and not self._live and is_due:
             rate = (time.monotonic() - self._start) / max(step - self._first, 1)
             left = rate * (self._total - step)
             print(f"step {step}/{self._total}  {text}  {left:.0f} s left", file=sys.stderr, flush=True)

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from coba_rl.errors import ConfigError, StateError
@@ -19,7 +20,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class RunFolder:
-    """`config.toml`, `metrics.jsonl`, `allocations.jsonl`, `evaluation.json`, `checkpoints/`, `policy/`,
+    """`config.toml`, `metrics.jsonl`, `allocations.jsonl`, `heldout.jsonl`, `checkpoints/`, `policy/`,
     `summary.json`, `report.html`.
 
     Records carry the step they belong to, and a checkpoint counts only once it is marked complete. Resuming
@@ -35,10 +36,28 @@ class RunFolder:
         self.config_file = path / "config.toml"
         self.metrics_file = path / "metrics.jsonl"
         self.allocations_file = path / "allocations.jsonl"
-        self.evaluation_file = path / "evaluation.json"
+        self.heldout_file = path / "heldout.jsonl"
         self.summary_file = path / "summary.json"
         self.checkpoints = path / "checkpoints"
         self.policy = path / "policy"
+
+    def check_new(self) -> None:
+        """Refuse a folder that `create` could not make; nothing is left behind.
+
+        Raises:
+            ConfigError: The folder already holds a run, or cannot be made or written.
+        """
+        if self.config_file.exists():
+            raise ConfigError(
+                f"{str(self.path)!r} already holds a run. Continue it with --resume, or choose another --output-dir."
+            )
+        missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        with _writing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            with TemporaryFile(dir=self.path):
+                pass
+        for folder in missing:
+            folder.rmdir()
 
     def create(self, config_toml: str) -> None:
         """Make the folder and write the configuration.
@@ -46,10 +65,7 @@ class RunFolder:
         Raises:
             ConfigError: The folder already holds a run, or cannot be made.
         """
-        if self.config_file.exists():
-            raise ConfigError(
-                f"{str(self.path)!r} already holds a run. Continue it with --resume, or choose another --output-dir."
-            )
+        self.check_new()
         self._write_config(config_toml)
 
     def reopen(self, config_toml: str) -> int:
@@ -63,7 +79,7 @@ class RunFolder:
             ConfigError: The folder cannot be written.
         """
         step = self.last_step()
-        files = (self.metrics_file, self.allocations_file)
+        files = (self.metrics_file, self.allocations_file, self.heldout_file)
         kept = [_records_until(file, step) for file in files]
         with _writing(self.path):
             for checkpoint in self._checkpoints():
@@ -145,17 +161,19 @@ class RunFolder:
         """
         return _read_object(self.summary_file, "steps")
 
-    def write_heldout(self, before: list[float] | None) -> None:
-        """Keep held-out accuracy of each problem before training, for a resumed run."""
-        write_json(self.evaluation_file, {"before": before})
+    def log_heldout(self, record: dict[str, Any]) -> None:
+        """Append one measurement of the held-out problems."""
+        with _writing(self.heldout_file):
+            append_jsonl(self.heldout_file, [record])
 
-    def read_heldout(self) -> dict[str, Any] | None:
-        """What `write_heldout` kept, under `before`; None before it did.
+    def read_heldout(self) -> dict[int, dict[str, float | None]]:
+        """Step → accuracy after it of each held-out problem, by its id; None where no completion was judged.
 
         Raises:
             StateError: The file is damaged.
         """
-        return _read_object(self.evaluation_file, "before")
+        with _reading_records(self.heldout_file):
+            return {record["step"]: dict(record["accuracy"]) for record in read_jsonl(self.heldout_file)}
 
 
 @contextmanager
@@ -224,8 +242,15 @@ def _read_object(file: Path, key: str) -> dict[str, Any] | None:
 
 
 def _records_until(file: Path, step: int) -> list[dict[str, Any]]:
-    try:
+    with _reading_records(file):
         return [record for record in read_jsonl(file) if record["step"] <= step]
+
+
+@contextmanager
+def _reading_records(file: Path) -> Generator[None]:
+    """Name a file whose records are not what was written."""
+    try:
+        yield
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise StateError(
             f"{str(file)!r} is damaged ({type(error).__name__}: {error}): expected one JSON object with a step in "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,71 +93,28 @@ def _train(config: RunConfig, folder: RunFolder, resume: bool) -> dict[str, Any]
     """Train and measure; the summary, or None on processes other than the first."""
     from coba_rl.cli.trl_run import TrlRun  # imports torch
 
-    is_main = int(os.environ.get("RANK", "0")) == 0
-    run = TrlRun(config, folder)  # first, so that data or a model that cannot be used leave no folder behind
-    done = 0
-    if is_main:
-        if resume:
-            run.check_resume()
-            done = folder.reopen(to_toml(config))
-        else:
-            folder.create(to_toml(config))
-    before = _measure_once(run, folder) if is_main else None
-    start = time.monotonic()
-    run.train(done)
-    seconds = time.monotonic() - start
-    if not is_main:
+    run = TrlRun(config, folder)  # checks everything that can be checked before the model is loaded
+    seconds = run.train(resume)
+    if int(os.environ.get("RANK", "0")) != 0:
         return None
-    after = run.measure_heldout()
-    summary = summarise(config, folder, before, after, seconds)
+    summary = summarise(config, folder, seconds)
     folder.write_summary(summary)
     write_report(folder.path)
     return summary
 
 
-def _measure_once(run: Any, folder: RunFolder) -> list[float] | None:
-    """Held-out accuracy per problem before training, kept in the folder for a resumed run."""
-    kept = folder.read_heldout()
-    if kept is not None:
-        return kept["before"]
-    before = run.measure_heldout()
-    folder.write_heldout(before)
-    return before
-
-
-def summarise(
-    config: RunConfig,
-    folder: RunFolder,
-    before_P: list[float] | None,
-    after_P: list[float] | None,
-    seconds: float,
-) -> dict[str, Any]:
+def summarise(config: RunConfig, folder: RunFolder, seconds: float) -> dict[str, Any]:
     """What the run came to, JSON-able.
 
     Args:
         config: The run's configuration.
         folder: The run's folder, with its records.
-        before_P: Held-out accuracy of each problem before training; None when there is no held-out data.
-        after_P: The same after training.
         seconds: Training time of this process.
     """
     records = list(read_jsonl(folder.allocations_file))
     allocations = Allocations.from_records(records)
     metrics = list(read_jsonl(folder.metrics_file))
     dead = [record["coba/dead_groups"] for record in metrics if record.get("coba/dead_groups") is not None]
-    heldout: dict[str, Any] = {
-        "num_samples": config.evaluation.num_samples,
-        "num_problems": len(after_P or []),
-        "before": None,
-        "after": None,
-        "gain": None,
-    }
-    if before_P and after_P:
-        heldout |= {
-            "before": mean_estimate(before_P).as_dict(),
-            "after": mean_estimate(after_P).as_dict(),
-            "gain": paired_difference(after_P, before_P).as_dict(),
-        }
     budgets = [record["budget"] for record in records]
     return {
         "strategy": config.allocation.strategy,
@@ -169,8 +125,26 @@ def summarise(
         "budget_max": max(budgets, default=0),
         "dead_groups": sum(dead) / len(dead) if dead else 0.0,
         "seconds": seconds,
-        "heldout": heldout,
+        "heldout": _heldout_gain(config, folder),
         "where_rollouts_went": rollouts_by_bin(allocations),
+    }
+
+
+def _heldout_gain(config: RunConfig, folder: RunFolder) -> dict[str, Any]:
+    """Held-out accuracy before and after, over the problems that were judged both times."""
+    measured = folder.read_heldout()
+    before, after = measured.get(0, {}), measured.get(config.training.steps, {})
+    pairs = [(value, after.get(problem)) for problem, value in before.items()]
+    pairs_P = np.array([pair for pair in pairs if None not in pair]).reshape(-1, 2)
+    counts = {"num_samples": config.evaluation.num_samples, "num_problems": len(pairs_P)}
+    if not len(pairs_P):
+        return {**counts, "before": None, "after": None, "gain": None}
+    before_P, after_P = pairs_P.T
+    return {
+        **counts,
+        "before": mean_estimate(before_P).as_dict(),
+        "after": mean_estimate(after_P).as_dict(),
+        "gain": paired_difference(after_P, before_P).as_dict(),
     }
 
 

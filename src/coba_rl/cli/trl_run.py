@@ -1,74 +1,57 @@
-"""One training run through TRL: task, policy and trainer built from a configuration. Imports torch and trl."""
+"""One training run through TRL: checked as a whole, then trained. Imports torch and trl."""
 
 from __future__ import annotations
 
-import dataclasses
 import gc
-import os
+import time
 import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from datasets import Dataset
-from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback, set_seed
+from transformers import AutoConfig, AutoTokenizer, PrinterCallback, TrainerCallback
 from transformers.utils import logging as transformers_logging
 
-from coba_rl.cli.config import RunConfig
-from coba_rl.cli.progress import TrainingProgress, counting
+from coba_rl.cli.config import RunConfig, to_toml
+from coba_rl.cli.heldout import HeldoutCallback
+from coba_rl.cli.progress import TrainingProgress
 from coba_rl.cli.run_folder import RunFolder
 from coba_rl.cli.tasks import heldout_problems, make_task, policy_source, without, without_overlong
-from coba_rl.errors import ConfigError, DatasetError, suggestion
-from coba_rl.hosts.trl import CobaGRPOConfig, CobaGRPOTrainer
+from coba_rl.cli.trl_config import make_trl_config
+from coba_rl.errors import ConfigError, DatasetError
+from coba_rl.hosts.trl import CobaGRPOTrainer
+from coba_rl.hosts.trl.heldout import completion_text
 from coba_rl.hosts.trl.memory import AllocatorMemory
-from coba_rl.sampling import sample_completions, score_completions
 from coba_rl.tasks.base import Problem, Task
 
 
 class TrlRun:
-    """Builds the trainer, trains, and measures held-out accuracy.
+    """Everything a run needs, built and checked; then the training.
+
+    Making one loads no weights and writes nothing: it reads the data and the held-out problems, the policy's
+    configuration and tokenizer, and builds the reward and TRL's configuration.
 
     Args:
         config: What to run.
         folder: Where its records and checkpoints go.
+
+    Raises:
+        ConfigError: A model that is not there, or a configuration that TRL refuses.
+        DatasetError: Data that cannot be read, or too little of it.
     """
 
     def __init__(self, config: RunConfig, folder: RunFolder) -> None:
         self._config, self._folder = config, folder
         _be_quiet()
         self._task = make_task(config.task)
-        self._heldout = heldout_problems(config.task, self._task)
-        source = policy_source(config)
-        try:
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(
-                source, padding_side="left", trust_remote_code=False
-            )
-            self._model = _load_model(source)
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"policy.model={source!r} cannot be loaded: {error}") from None
-
-    def measure_heldout(self) -> list[float] | None:
-        """Accuracy of each held-out problem: the mean score of its completions; None without such problems."""
-        problems = self._heldout
-        if not problems:
-            return None
-        settings = self._config.evaluation
-        with counting("held-out completions") as progress:
-            completions = sample_completions(
-                self._model,
-                self._tokenizer,
-                problems,
-                num_samples=settings.num_samples,
-                temperature=settings.temperature,
-                top_p=settings.top_p,
-                max_new_tokens=self._max_completion_length,
-                batch_size=settings.batch_size,
-                seed=self._config.training.seed,
-                progress=progress,
-            )
-        # A completion that cannot be judged is no success of the policy's.
-        return np.nan_to_num(score_completions(self._task, problems, completions)).mean(axis=1).tolist()
+        self._problems = heldout_problems(config.task, self._task)
+        self._source = policy_source(config)
+        self._tokenizer = _load_tokenizer(self._source)
+        self._dataset = self._make_dataset()
+        length = config.training.max_completion_length or self._task.max_completion_length
+        self._args = make_trl_config(config, folder.checkpoints, length)
+        self._reward = _make_reward(self._task)
 
     def check_resume(self) -> None:
         """Refuse a checkpoint that cannot be gone on from, before anything in the folder is changed.
@@ -84,54 +67,77 @@ class TrlRun:
                 warnings.simplefilter("ignore")  # the trainer says what has changed
                 AllocatorMemory(self._config.allocation.make_allocator()).load(checkpoint, {})
 
-    def train(self, done: int) -> None:
-        """Train to the last step, from the newest complete checkpoint if there is one.
+    def train(self, resume: bool) -> float:
+        """Train to the last step, from the newest complete checkpoint if there is one, and save the policy.
+
+        The trainer loads the weights and places them, as its launcher says.
 
         Args:
-            done: Steps already behind it.
+            resume: Whether the folder holds a run to go on with.
+
+        Returns:
+            Seconds of training, without the held-out measurements.
+
+        Raises:
+            ConfigError: The folder holds a run or cannot be written, or the weights cannot be loaded.
+            StateError: The run to go on with is damaged.
         """
-        training = self._config.training
-        rollouts = training.prompts_per_step * training.rollouts_per_prompt
-        checkpoint = self._folder.last_checkpoint()
+        is_main = self._args.process_index == 0
+        if is_main and resume:
+            self.check_resume()
+            self._folder.reopen(to_toml(self._config))
+        elif is_main:
+            self._folder.check_new()
+        checkpoint, done = self._folder.last_checkpoint(), self._folder.last_step()
         # The trainer would train one more step from a checkpoint of the last one.
-        is_trained = checkpoint is not None and self._folder.last_step() >= training.steps
-        if is_trained:
-            self._model = _load_model(str(checkpoint))
-        with TrainingProgress(training.steps, done, rollouts) as progress:
-            trainer = self._make_trainer(progress)
-            if not is_trained:
-                trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        is_trained = checkpoint is not None and done >= self._config.training.steps
+        trainer = self._make_trainer(str(checkpoint) if is_trained else self._source)
+        if is_main and not resume:
+            self._folder.create(to_toml(self._config))
+        seconds = 0.0 if is_trained else self._train(trainer, checkpoint, done)
         trainer.save_model(str(self._folder.policy))
-        self._model = trainer.accelerator.unwrap_model(trainer.model).eval()
         del trainer
         leave_process_group()
+        return seconds
 
-    @property
-    def _max_completion_length(self) -> int:
-        return self._config.training.max_completion_length or self._task.max_completion_length
-
-    def _make_trainer(self, progress: TrainingProgress) -> CobaGRPOTrainer:
-        set_seed(self._config.training.seed)
-        trainer = CobaGRPOTrainer(
-            model=self._model,
-            reward_funcs=_make_reward(self._task),
-            args=self._trl_config(),
-            train_dataset=self._dataset(),
-            processing_class=self._tokenizer,
-            callbacks=[_RunCallback(self._folder, progress, self._config.training.updates_per_step)],
+    def _train(self, trainer: CobaGRPOTrainer, checkpoint: Path | None, done: int) -> float:
+        training = self._config.training
+        rollouts, updates = (
+            training.prompts_per_step * training.rollouts_per_prompt,
+            training.updates_per_step,
         )
+        is_shown = trainer.accelerator.is_main_process
+        with TrainingProgress(training.steps, done, rollouts, is_shown=is_shown) as progress:
+            heldout = HeldoutCallback(
+                trainer, self._task, self._problems, self._config, self._folder, progress
+            )
+            trainer.add_callback(heldout)
+            trainer.add_callback(_RunCallback(self._folder, progress, updates))
+            start = time.monotonic()
+            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        return time.monotonic() - start - heldout.seconds
+
+    def _make_trainer(self, source: str) -> CobaGRPOTrainer:
+        try:
+            trainer = CobaGRPOTrainer(
+                model=source,
+                reward_funcs=self._reward,
+                args=self._args,
+                train_dataset=self._dataset,
+                processing_class=self._tokenizer,
+            )
+        except (OSError, ValueError, ImportError) as error:
+            raise ConfigError(f"policy.model={source!r} cannot be trained: {error}") from None
         trainer.remove_callback(PrinterCallback)  # the progress bar shows what matters
-        updates = self._config.training.updates_per_step
-
-        def log(records: list[dict[str, Any]]) -> None:
-            step = (records[0]["step"] - 1) // updates + 1
-            self._folder.log_allocations([{**record, "step": step} for record in records])
-
-        trainer.allocation_log = log
+        trainer.allocation_log = self._log_allocations
         return trainer
 
-    def _dataset(self) -> Dataset:
-        problems = without(self._task.train_problems(), self._heldout)
+    def _log_allocations(self, records: list[dict[str, Any]]) -> None:
+        step = (records[0]["step"] - 1) // self._config.training.updates_per_step + 1
+        self._folder.log_allocations([{**record, "step": step} for record in records])
+
+    def _make_dataset(self) -> Dataset:
+        problems = without(self._task.train_problems(), self._problems)
         problems = without_overlong(problems, self._config, self._task, self._num_tokens)
         needed = self._config.training.prompts_per_step
         if len(problems) < needed:
@@ -149,63 +155,6 @@ class TrlRun:
         return len(
             self._tokenizer.apply_chat_template(problem.prompt, add_generation_prompt=True, return_dict=False)
         )
-
-    def _trl_config(self) -> CobaGRPOConfig:
-        training, allocation = self._config.training, self._config.allocation
-        world = int(os.environ.get("WORLD_SIZE", "1"))
-        per_update = training.prompts_per_step * training.rollouts_per_prompt // training.updates_per_step
-        if per_update % world:
-            raise ConfigError(f"The {per_update} rollouts of an update do not divide over {world} processes.")
-        micro = training.micro_batch_size or per_update // world
-        if (per_update // world) % micro:
-            raise ConfigError(
-                f"training.micro_batch_size={micro} does not divide the {per_update // world} rollouts that each "
-                f"of {world} processes has in an update."
-            )
-        accumulation = per_update // world // micro
-        save_every = training.save_every or max(1, training.steps // 10)
-        settings: dict[str, Any] = {
-            "output_dir": str(self._folder.checkpoints),
-            "max_steps": training.steps * training.updates_per_step,
-            "seed": training.seed,
-            "per_device_train_batch_size": micro,
-            "gradient_accumulation_steps": accumulation,
-            "steps_per_generation": accumulation * training.updates_per_step,
-            "num_generations": training.rollouts_per_prompt,
-            "learning_rate": training.learning_rate,
-            "lr_scheduler_type": "constant_with_warmup",
-            "warmup_steps": training.warmup_steps,
-            "weight_decay": 0.0,
-            "beta": 0.0,
-            "loss_type": "dapo",
-            "epsilon": training.clip_low,
-            "epsilon_high": training.clip_high,
-            "temperature": training.temperature,
-            "top_p": training.top_p,
-            "max_completion_length": self._max_completion_length,
-            "strategy": allocation.strategy,
-            "min_budget": allocation.min_budget,
-            "max_budget": allocation.max_budget,
-            "success_threshold": allocation.success_threshold,
-            "strategy_options": allocation.options(),
-            "save_strategy": "steps",
-            "save_steps": save_every * training.updates_per_step,
-            "save_total_limit": 2,
-            "logging_steps": 1,
-            "report_to": "none",
-            "disable_tqdm": True,
-            "gradient_checkpointing": torch.cuda.is_available(),
-            "bf16": torch.cuda.is_available(),
-            "use_cpu": not torch.cuda.is_available(),
-        }
-        known = {field.name for field in dataclasses.fields(CobaGRPOConfig)}
-        for key in self._config.trl:
-            if key not in known:
-                raise ConfigError(f"Unknown config key 'trl.{key}'. {suggestion(key, known)}")
-        try:
-            return CobaGRPOConfig(**{**settings, **self._config.trl})
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"TRL refuses the configuration: {error}") from None
 
 
 class _RunCallback(TrainerCallback):
@@ -238,7 +187,7 @@ def leave_process_group() -> None:
 
 def _make_reward(task: Task) -> Any:
     def correct(completions: list[Any], answer: list[str], **_: Any) -> list[float | None]:
-        texts = [c if isinstance(c, str) else c[-1]["content"] for c in completions]
+        texts = map(completion_text, completions)
         return [task.score(text, truth) for text, truth in zip(texts, answer, strict=True)]
 
     return correct
@@ -250,8 +199,10 @@ def _be_quiet() -> None:
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"(transformers|trl|torch|accelerate)\.")
 
 
-def _load_model(source: str) -> Any:
-    on_gpu = torch.cuda.is_available()
-    dtype = torch.bfloat16 if on_gpu else torch.float32
-    model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, trust_remote_code=False)
-    return model.to("cuda" if on_gpu else "cpu")
+def _load_tokenizer(source: str) -> Any:
+    """The policy's tokenizer; its configuration is read too, which shows whether there is a model at all."""
+    try:
+        AutoConfig.from_pretrained(source, trust_remote_code=False)
+        return AutoTokenizer.from_pretrained(source, padding_side="left", trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"policy.model={source!r} cannot be loaded: {error}") from None

@@ -239,7 +239,8 @@ def _mark_heldout(axes: Axes, curve: Curve, colour: str, marker: str) -> None:
     values = np.array([estimate.value for _, estimate in curve.heldout])
     ends = np.array([[estimate.low, estimate.high] for _, estimate in curve.heldout], dtype=float).T
     spread = np.nan_to_num(np.abs(ends - values))  # an unknown interval is drawn as none
+    line = "-" if len(places) > 2 else ""  # between two points, a line would say more than was measured
     axes.errorbar(
-        places, values, yerr=spread, fmt=marker, color=colour, capsize=4, markersize=4, clip_on=False,
-        zorder=5, label="held-out, 95 % interval",
+        places, values, yerr=spread, fmt=marker + line, color=colour, capsize=4, markersize=4, linewidth=1,
+        clip_on=False, zorder=5, label="held-out, 95 % interval",
     )  # fmt: skip

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from coba_rl.errors import ConfigError
+from coba_rl.evaluate import Estimate
 from coba_rl.files import read_jsonl
 
 
@@ -71,6 +72,8 @@ class RunRecords:
     """Steps with metrics, rising."""
     metrics: list[dict[str, Any]]
     """One merged record for each entry of `step_S`."""
+    heldout: list[tuple[int, Estimate]]
+    """(step, accuracy after it) of the held-out measurements, with the 95 % interval; step 0 is before training."""
     allocations: Allocations
     summary: dict[str, Any] | None
     """`summary.json`; None while the run is unfinished."""
@@ -115,7 +118,8 @@ def read_run(folder: Path) -> RunRecords:
     Raises:
         ConfigError: No records in the folder, or a damaged file.
     """
-    metrics = _merge_by_step(_read_lines(folder / "metrics.jsonl"))
+    records = _merge_by_step(_read_lines(folder / "metrics.jsonl"))
+    metrics = [record for record in records if record["step"] > 0]  # before training, only held-out accuracy
     try:
         allocations = Allocations.from_records(_read_lines(folder / "allocations.jsonl"))
     except (KeyError, TypeError, ValueError) as error:
@@ -124,7 +128,7 @@ def read_run(folder: Path) -> RunRecords:
             f"{str(folder / 'allocations.jsonl')!r}: a record {wrong}; expected step, prompt_id, pass_rate, budget, "
             "successes and attempts in each. Write the records with `coba-rl train`."
         ) from None
-    if not metrics and not len(allocations):
+    if not records and not len(allocations):
         raise ConfigError(
             f"{str(folder)!r} holds no run records: expected metrics.jsonl or allocations.jsonl with at "
             "least one line. Give the output folder of `coba-rl train` once its first step is done."
@@ -140,7 +144,22 @@ def read_run(folder: Path) -> RunRecords:
             "to leave it out of the report."
         ) from None
     steps = np.array([record["step"] for record in metrics], dtype=np.int64)
-    return RunRecords(folder, config_text, config, steps, metrics, allocations, summary)
+    heldout = _heldout(records)
+    return RunRecords(folder, config_text, config, steps, metrics, heldout, allocations, summary)
+
+
+def _heldout(records: list[dict[str, Any]]) -> list[tuple[int, Estimate]]:
+    names = ("heldout/accuracy", "heldout/low", "heldout/high")
+    measured = [record for record in records if record.get(names[0]) is not None]
+    try:
+        return [
+            (record["step"], Estimate(*_as_floats([record.get(name) for name in names]).tolist()))
+            for record in measured
+        ]
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"metrics.jsonl is damaged: held-out accuracy is not a number everywhere ({error})."
+        ) from None
 
 
 def _read_text(file: Path) -> str | None:

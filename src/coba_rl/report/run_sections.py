@@ -31,21 +31,20 @@ def learning_section(run: RunRecords) -> Section:
     if not np.isfinite(success_S).any():
         text = "No step has logged its success, so there is no learning curve."
         return Section("learning", title, [Text(text)])
-    curve = _curve(run, success_S, run.step_S, float(run.steps_done))
+    marks = [(float(step), estimate) for step, estimate in run.heldout]
+    curve = _curve(success_S, run.step_S, marks)
     svg = figures.curves_figure("figure-learning", "Success at each step", [curve], "step")
     caption = (
         "Each dot is one step: the mean over its prompts of the share of rollouts that succeeded. Every "
         "step has other prompts, so dots scatter."
     )
-    if curve.heldout:
-        caption += (
-            " The two marks with bars are accuracy on held-out problems before and after, with the 95 % "
-            "interval over problems."
-        )
+    if marks:
+        caption += " Marks with bars are accuracy on held-out problems, with the 95 % interval over problems."
     shown = [Figure("Learning curve", svg, caption)]
     if len(run.allocations):
-        total = float(run.allocations.budget_A.sum())
-        curve = _curve(run, success_S, _rollouts_spent(run), total)
+        spent = _rollouts_spent(run)
+        marks = [(float(spent[step]), estimate) for step, estimate in run.heldout]
+        curve = _curve(success_S, spent[run.step_S], marks)
         svg = figures.curves_figure("figure-cost", "Success by rollouts spent", [curve], "rollouts so far")
         caption = (
             "The same success against all rollouts generated so far, which is what a run costs. The "
@@ -56,24 +55,17 @@ def learning_section(run: RunRecords) -> Section:
     return Section("learning", title, [Figures(shown)])
 
 
-def _curve(run: RunRecords, success_S: np.ndarray, x_S: np.ndarray, end: float) -> Curve:
-    """Training success over `x_S`, with the held-out accuracy at 0 and at `end`."""
+def _curve(success_S: np.ndarray, x_S: np.ndarray, heldout: list[tuple[float, Estimate]]) -> Curve:
+    """Training success over `x_S`, with the held-out accuracies at their places."""
     width = max(1, len(success_S) // 20) | 1
     label = "training success" if width == 1 else f"training, mean of {width} steps"
-    heldout = (run.summary or {}).get("heldout") or {}
-    marks = [(x, _estimate(heldout[key])) for x, key in ((0.0, "before"), (end, "after")) if heldout.get(key)]
-    return Curve(label, x_S, success_S, moving_average(success_S, width), marks)
-
-
-def _estimate(numbers: dict[str, float | None]) -> Estimate:
-    """The inverse of `Estimate.as_dict`."""
-    return Estimate(*(math.nan if (n := numbers[key]) is None else n for key in ("value", "low", "high")))
+    return Curve(label, x_S, success_S, moving_average(success_S, width), heldout)
 
 
 def _rollouts_spent(run: RunRecords) -> np.ndarray:
-    """(S,) rollouts generated up to and including each step."""
-    totals = np.bincount(run.allocations.step_A, run.allocations.budget_A, minlength=run.steps_done + 1)
-    return np.cumsum(totals)[run.step_S]
+    """(1 + last step,) rollouts generated up to and including each step, from step 0."""
+    last = max(run.steps_done, *(step for step, _ in run.heldout), 0)
+    return np.cumsum(np.bincount(run.allocations.step_A, run.allocations.budget_A, minlength=last + 1))
 
 
 def budget_section(run: RunRecords) -> Section:

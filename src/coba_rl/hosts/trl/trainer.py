@@ -25,6 +25,7 @@ from coba_rl.hosts.trl.memory import AllocatorMemory, inside_generation_window
 from coba_rl.hosts.trl.prompts import dataset_ids, prompt_id
 from coba_rl.hosts.trl.records import allocation_records
 from coba_rl.hosts.trl.sampler import EpochRepeatSampler
+from coba_rl.hosts.trl.sizes import even_budgets_reason
 from coba_rl.hosts.trl.success import check_success, success_index
 
 
@@ -121,6 +122,9 @@ class CobaGRPOTrainer(GRPOTrainer):
         self._warned_of_one_id = False
         super().__init__(model, reward_funcs, args, *positional, **keywords)
         self._success_index = success_index(args.success_reward, self.reward_func_names)
+        reason = even_budgets_reason(args)
+        if reason is not None and args.strategy != "uniform":
+            self._warn(f"All budgets will be equal, whatever strategy={args.strategy!r} wants: {reason}.")
 
     @property
     def _mean_budget(self) -> int:
