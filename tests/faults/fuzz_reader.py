@@ -31,7 +31,6 @@ with atheris.instrument_imports(include=["coba_rl", "tomllib", "json", "csv"], e
     from coba_rl.cli.rates_file import read_rates, write_budgets
     from coba_rl.cli.run_folder import RunFolder
     from coba_rl.errors import CobaError
-    from coba_rl.files import write_json
     from coba_rl.hosts.trl.memory import AllocatorMemory
     from coba_rl.tasks.math import MathTask
 
@@ -123,7 +122,7 @@ def records(raw: bytes) -> None:
     checkpoint = folder.checkpoints / "checkpoint-1"
     checkpoint.mkdir(parents=True, exist_ok=True)
     folder.mark_complete(checkpoint, 1)
-    files = [folder.metrics_file, folder.allocations_file, folder.summary_file, folder.evaluation_file]
+    files = [folder.metrics_file, folder.allocations_file, folder.summary_file, folder.heldout_file]
     files.append(checkpoint / "COMPLETE")
     for file in files[:-1]:
         file.unlink(missing_ok=True)
@@ -171,12 +170,12 @@ def seeds(reader: str) -> list[bytes]:
             b'{"prompt_id": "a", "pass_rate": 0.5}\n{"prompt_id": 7, "pass_rate": null}\n\1',
             parquet(counts) + b"\2",
         ]
-    write_json(FOLDER / "heldout", {"before": [0.5]})
     folder = RunFolder(FOLDER / "seed")
     (folder.checkpoints / "checkpoint-1").mkdir(parents=True)
     folder.mark_complete(folder.checkpoints / "checkpoint-1", 1)
     mark = (folder.checkpoints / "checkpoint-1" / "COMPLETE").read_bytes()
-    contents = (b'{"step": 1}\n', b'{"step": 1, "budget": 2}\n', b'{"steps": 3}', b'{"before": [0.5]}', mark)
+    heldout = b'{"step": 0, "accuracy": {"a": 0.5, "b": null}}\n'
+    contents = (b'{"step": 1}\n', b'{"step": 1, "budget": 2}\n', b'{"steps": 3}', heldout, mark)
     return [content + bytes([i]) for i, content in enumerate(contents)]
 
 

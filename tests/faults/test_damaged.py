@@ -123,7 +123,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_goes_on(
 
 
 @pytest.mark.parametrize(
-    "name", ["metrics.jsonl", "allocations.jsonl", "evaluation.json", "summary.json", "config.toml"]
+    "name", ["metrics.jsonl", "allocations.jsonl", "heldout.jsonl", "summary.json", "config.toml"]
 )
 @pytest.mark.parametrize("damage", [b'{"step": 1, \xff\n', b"[1\n", b"[]\n"], ids=["bytes", "open", "list"])
 def test_a_damaged_record_is_named_and_nothing_is_changed(
@@ -229,6 +229,7 @@ def test_records_that_find_no_room_are_named(tmp_path: Path) -> None:
     for file, write in (
         (folder.metrics_file, lambda: folder.log_metrics({"step": 1})),
         (folder.allocations_file, lambda: folder.log_allocations([{"step": 1}])),
+        (folder.heldout_file, lambda: folder.log_heldout({"step": 1})),
     ):
         file.symlink_to("/dev/full")
         with pytest.raises(ConfigError, match=f"{file.name}' cannot be written.*No space left.*--resume"):

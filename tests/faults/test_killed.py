@@ -24,7 +24,7 @@ SETTINGS = (
     # 8 steps an epoch: from the ninth on, prompts come back and budgets follow their histories.
     *("--training.prompts_per_step", "128", "--training.rollouts_per_prompt", "3"),
     *("--allocation.min_budget", "1", "--training.save_every", "1", "--evaluation.num_samples", "1"),
-    *("--training.learning_rate", "5e-4"),
+    *("--training.learning_rate", "5e-4", "--evaluation.every", "5"),
 )
 FILE_CHANGES_OF_A_STEP = 30
 
@@ -62,6 +62,11 @@ def state_of(folder: RunFolder) -> dict[str, Any]:
     return {path.name: path.read_bytes() for path in checkpoint.glob("coba_*")}
 
 
+def logged(folder: RunFolder, name: str) -> list[int]:
+    """Steps with a record of a metric."""
+    return [record["step"] for record in read_jsonl(folder.metrics_file) if name in record]
+
+
 def test_a_run_killed_again_and_again_ends_as_if_it_had_not_been(
     tmp_path: Path, soak: bool, survived: Any
 ) -> None:
@@ -79,7 +84,10 @@ def test_a_run_killed_again_and_again_ends_as_if_it_had_not_been(
     weights, again = (load_file(folder.policy / "model.safetensors") for folder in (whole, killed))
     assert all((weights[name] == again[name]).all() for name in weights)
     assert state_of(killed) == state_of(whole)
-    assert [r["step"] for r in read_jsonl(killed.metrics_file)] == list(range(1, steps + 1))
+    assert killed.heldout_file.read_bytes() == whole.heldout_file.read_bytes()
+    assert list(killed.read_heldout()) == [0, *range(5, steps, 5), steps]
+    assert logged(killed, "loss") == list(range(1, steps + 1))
+    assert logged(killed, "heldout/accuracy") == list(killed.read_heldout())
     assert {**resumed, "seconds": 0} == {**expected, "seconds": 0}
     found = ", ".join(f"{count} {what}" for what, count in sorted(left.items()))
     survived(f"{kills} kills by step {steps_before} of {steps}: {found}; allocations and weights equal")

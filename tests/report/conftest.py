@@ -51,6 +51,7 @@ def simulate(folder: Path, strategy: str, steps: int, finished: bool = True) -> 
     rng = np.random.default_rng(5)
     allocator = BudgetAllocator(strategy, bounds=(2, 32))
     ability, difficulty = -1.0, rng.normal(0.0, 2.0, size=24)
+    append_jsonl(folder / "metrics.jsonl", [heldout_record(0)])
     for step in range(1, steps + 1):
         batch = [(step * 8 + i) % 24 for i in range(8)]
         allocation = allocator.allocate([f"p{i}" for i in batch], total=64)
@@ -59,6 +60,8 @@ def simulate(folder: Path, strategy: str, steps: int, finished: bool = True) -> 
         success_R[0] = np.nan if step == 2 else success_R[0]
         allocator.observe([f"p{batch[i]}" for i in allocation.repeat_index], success_R)
         append_jsonl(folder / "allocations.jsonl", _records(step, allocation, success_R))
+        if step % 6 == 0:
+            append_jsonl(folder / "metrics.jsonl", [heldout_record(step)])
         append_jsonl(
             folder / "metrics.jsonl",
             [{"step": step, "completions/mean_length": 4.0 + 0.5 * step, **allocator.metrics()}],
@@ -67,6 +70,13 @@ def simulate(folder: Path, strategy: str, steps: int, finished: bool = True) -> 
     if finished:
         write_json(folder / "summary.json", summary(strategy, steps, rng))
     return folder
+
+
+def heldout_record(step: int) -> dict[str, Any]:
+    """A measurement as `coba-rl train` writes it."""
+    value = 0.3 + step / 60
+    logged = {"heldout/accuracy": value, "heldout/low": value - 0.05, "heldout/high": value + 0.05}
+    return {"step": step, "heldout/unjudged": 0, **logged}
 
 
 def _records(step: int, allocation: Any, success_R: np.ndarray) -> list[dict[str, Any]]:

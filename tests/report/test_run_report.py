@@ -15,8 +15,9 @@ import pytest
 
 from coba_rl.errors import ConfigError
 from coba_rl.files import append_jsonl, read_jsonl, write_json
-from coba_rl.report import write_run_report
+from coba_rl.report import figures, write_run_report
 from coba_rl.report.records import read_run
+from coba_rl.report.run_sections import learning_section
 from coba_rl.report.verdict import heldout_verdict
 
 SECTIONS = [
@@ -171,7 +172,7 @@ def test_the_same_records_give_the_same_bytes(pages, runs, tmp_path: Path) -> No
 def test_the_tables_hold_the_numbers_of_the_records(pages, runs) -> None:
     _, page = parse(pages["coba"])
     allocations = list(read_jsonl(runs["coba"] / "allocations.jsonl"))
-    metrics = list(read_jsonl(runs["coba"] / "metrics.jsonl"))
+    metrics = [m for m in read_jsonl(runs["coba"] / "metrics.jsonl") if "coba/alpha" in m]
     budgets = [a["budget"] for a in allocations]
     assert page.fact("rollouts") == f"{sum(budgets):,}"
     tokens = sum(a["budget"] * (4.0 + 0.5 * a["step"]) for a in allocations)
@@ -223,8 +224,27 @@ def test_an_unfinished_run_is_reported_as_far_as_it_got(make_run, tmp_path: Path
     source, page = report(folder, tmp_path)
     assert "not finished: the records end at step 6 of 6" in page.text
     assert "cannot say whether the policy improved" in page.text
-    assert "held-out, 95 %" not in source
+    assert "held-out, 95 %" in source
     assert {*ALWAYS, *WITH_ALPHA} == {root.attrib["id"] for root in drawings(source)}
+
+
+def test_a_run_that_was_only_measured_before_training_is_reported(tmp_path: Path) -> None:
+    record = {"step": 0, "heldout/accuracy": 0.3, "heldout/low": 0.2, "heldout/high": 0.4}
+    append_jsonl(tmp_path / "metrics.jsonl", [record])
+    _, page = report(tmp_path, tmp_path)
+    assert "No step has logged its success" in page.text
+
+
+def test_held_out_accuracy_is_drawn_where_it_was_measured(runs, monkeypatch) -> None:
+    drawn = []
+    monkeypatch.setattr(figures, "curves_figure", lambda *arguments: drawn.append(arguments[2][0]) or "")
+    learning_section(read_run(runs["coba"]))
+    values = [0.3, 0.4, 0.5, 0.6]
+    for curve, places in zip(drawn, ([0, 6, 12, 18], [0, 6 * 64, 12 * 64, 18 * 64]), strict=True):
+        assert [x for x, _ in curve.heldout] == places
+        np.testing.assert_allclose([estimate.value for _, estimate in curve.heldout], values)
+        np.testing.assert_allclose([estimate.high - estimate.low for _, estimate in curve.heldout], 0.1)
+        assert len(curve.x) == 18  # steps of training only
 
 
 def test_a_single_step_is_enough(make_run, tmp_path: Path) -> None:
@@ -282,6 +302,7 @@ def test_a_folder_without_records_is_an_error(tmp_path: Path, make: bool) -> Non
     [
         ("metrics.jsonl", "{broken\n", "metrics.jsonl' is damaged"),
         ("metrics.jsonl", '{"loss": 1}\n', "lacks the key 'step'"),
+        ("metrics.jsonl", '{"step": 1, "heldout/accuracy": "x"}\n', "metrics.jsonl is damaged"),
         ("allocations.jsonl", '{"step": 1}\n', "lacks the key"),
         ("config.toml", "[task", "damaged"),
         ("summary.json", "{", "damaged"),

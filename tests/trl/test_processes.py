@@ -80,3 +80,13 @@ def test_resume_equals_no_interruption(ranks):
         assert one["resumed_ids"] == one["ids"][-len(one["resumed_ids"]) :]
         assert one["resumed_budgets"] == one["budgets"][-len(one["resumed_ids"]) :]
         assert one["resumed_weights"] == one["weights"]
+
+
+def test_all_processes_share_the_held_out_problems_and_training_does_not_notice(ranks):
+    for one in ranks:
+        assert (
+            one["heldout_judged"] == 3 * 3 * 3
+        )  # measurements × its 3 of 5 problems, one of them twice × samples
+        assert one["heldout"] == ranks[0]["heldout"]
+        assert np.shape(one["heldout"]) == (3, 5, 3)
+        assert one["measured_weights"] == one["weights"]

@@ -12,9 +12,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from trl_tiny import Tiny, prompts
+from transformers import TrainerCallback
+from trl_tiny import Run, Tiny, prompts
 
 from coba_rl.cli.trl_run import leave_process_group
+from coba_rl.hosts.trl.heldout import heldout_successes
+from coba_rl.tasks.base import Problem, Task
 
 NUM_PROMPTS = 27  # three generations an epoch
 RESUME_STEP = 12  # amid the second epoch
@@ -40,6 +43,35 @@ def mixed(prompts: list[str], completions: list[str], **_: Any) -> list[float]:
     return [len(completion) / 8 for completion in completions]
 
 
+class Length(Task):
+    """Success is how long a completion is; what was judged here is counted."""
+
+    num_judged = 0
+
+    def train_problems(self) -> list[Problem]:
+        return []
+
+    def heldout_problems(self) -> list[Problem]:
+        return [Problem(text, text, "") for text in prompts(5)["prompt"]]
+
+    def score(self, completion: str, answer: str) -> float:
+        self.num_judged += 1
+        return len(completion) / 8
+
+
+class Measurements(TrainerCallback):
+    """Measures after every sixth step."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.task, self.successes = run, Length(), []
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step % 6 == 0:
+            problems = self.task.heldout_problems()
+            found = heldout_successes(self.run.trainer, self.task, problems, num_samples=3, batch_size=4)
+            self.successes.append(found.tolist())
+
+
 def main(model_folder: Path, output: Path) -> None:
     tiny = Tiny(output, model_folder=model_folder)
     shared = {
@@ -49,6 +81,10 @@ def main(model_folder: Path, output: Path) -> None:
         **OPTIONS,
     }
     straight = tiny.train(**shared)
+    measured = tiny.trainer(**shared)
+    measurements = Measurements(measured)
+    measured.trainer.add_callback(measurements)
+    measured.trainer.train()
     resumed = tiny.train(resume_from=str(output / "run" / f"checkpoint-{RESUME_STEP}"), **shared)
     rank = straight.trainer.accelerator.process_index
     seen = {
@@ -61,6 +97,9 @@ def main(model_folder: Path, output: Path) -> None:
         "rewards": [generation["rewards"].tolist() for generation in straight.generations],
         "state": straight.trainer.allocator.state_dict(),
         "weights": {name: value.tolist() for name, value in straight.weights.items()},
+        "measured_weights": {name: value.tolist() for name, value in measured.weights.items()},
+        "heldout": measurements.successes,
+        "heldout_judged": measurements.task.num_judged,
         "resumed_ids": [generation["allocation"].prompt_ids for generation in resumed.generations],
         "resumed_budgets": [generation["allocation"].budgets.tolist() for generation in resumed.generations],
         "resumed_weights": {name: value.tolist() for name, value in resumed.weights.items()},

@@ -39,7 +39,8 @@ def train(
     """Train a policy with TRL's GRPO, every prompt's rollouts decided by a strategy.
 
     Without arguments it trains the embedded policy on the embedded task, in minutes on a CPU. The run folder
-    gets `config.toml`, `metrics.jsonl`, `allocations.jsonl`, checkpoints, `summary.json` and `report.html`.
+    gets `config.toml`, `metrics.jsonl`, `allocations.jsonl`, `heldout.jsonl`, checkpoints, `policy/`,
+    `summary.json` and `report.html`.
 
     Every key of the configuration can be set as `--section.key VALUE`, e.g. `--allocation.kappa 15
     --training.learning_rate 5e-4 --trl.use_vllm true`. `coba-rl train --dry-run` prints all keys with what

@@ -173,7 +173,13 @@ class RunFolder:
             StateError: The file is damaged.
         """
         with _reading_records(self.heldout_file):
-            return {record["step"]: dict(record["accuracy"]) for record in read_jsonl(self.heldout_file)}
+            return {
+                record["step"]: {
+                    problem: None if value is None else float(value)
+                    for problem, value in record["accuracy"].items()
+                }
+                for record in read_jsonl(self.heldout_file)
+            }
 
 
 @contextmanager
@@ -251,7 +257,7 @@ def _reading_records(file: Path) -> Generator[None]:
     """Name a file whose records are not what was written."""
     try:
         yield
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise StateError(
             f"{str(file)!r} is damaged ({type(error).__name__}: {error}): expected one JSON object with a step in "
             "every line. Delete the broken line and resume."
