@@ -12,10 +12,12 @@ import transformers.trainer_utils
 from accelerate.data_loader import DataLoaderShard
 from transformers import Trainer, TrainingArguments
 from trl import GRPOConfig, GRPOTrainer
+from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer import utils as trl_utils
 
 METHODS = {
     "_generate_and_score_completions": ["self", "inputs"],
+    "_generate": ["self", "prompts"],
     "_calculate_rewards": ["self", "inputs", "prompts", "completions", "completion_ids_list"],
     "_save_checkpoint": ["self", "model", "trial"],
     "_load_optimizer_and_scheduler": ["self", "checkpoint"],
@@ -69,6 +71,36 @@ def test_the_first_arguments_of_the_trainer():
 def test_how_generations_are_scored(text, why):
     source = inspect.getsource(GRPOTrainer._generate_and_score_completions)
     assert text in source, f"{text!r} is not in _generate_and_score_completions any more: {why}."
+
+
+@pytest.mark.parametrize(
+    ("function", "text", "why"),
+    [
+        (
+            GRPOTrainer._generate,
+            "return prompt_ids, completion_ids, tool_mask, completions,",
+            "the fourth is read",
+        ),
+        (GRPOTrainer._generate, "else self.num_generations_eval", "it is set for the measurement"),
+        (GRPOTrainer._generate, "self._metrics[mode]", "what evaluation logs there is dropped"),
+        *(
+            (VLLMGeneration.generate, f" = self.{name}\n", "it is set for the measurement")
+            for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+        ),
+        (
+            VLLMGeneration.generate,
+            '"generation_kwargs": self.generation_kwargs',
+            "a server is seeded through it",
+        ),
+        (
+            trl_utils.create_model_from_path,
+            'kwargs.get("dtype", "float32")',
+            "coba-rl train counts on float32",
+        ),
+    ],
+)
+def test_what_held_out_measurements_and_loading_by_name_rely_on(function, text, why):
+    assert text in inspect.getsource(function), f"{text!r} is not in {function.__qualname__} any more: {why}."
 
 
 def test_rewards_are_gathered():

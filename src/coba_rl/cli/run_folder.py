@@ -80,7 +80,8 @@ class RunFolder:
         """
         step = self.last_step()
         files = (self.metrics_file, self.allocations_file, self.heldout_file)
-        kept = [_records_until(file, step) for file in files]
+        # Without a checkpoint all is done again, also what precedes the first step.
+        kept = [_records_until(file, step or -1) for file in files]
         with _writing(self.path):
             for checkpoint in self._checkpoints():
                 if not (checkpoint / _COMPLETE).exists():
