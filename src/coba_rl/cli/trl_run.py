@@ -19,7 +19,7 @@ from coba_rl.cli.progress import TrainingProgress
 from coba_rl.cli.run_folder import RunFolder
 from coba_rl.cli.tasks import heldout_problems, make_task, policy_source, without, without_overlong
 from coba_rl.cli.trl_config import make_trl_config
-from coba_rl.errors import ConfigError, DatasetError
+from coba_rl.errors import CobaError, ConfigError, DatasetError
 from coba_rl.hosts.trl import CobaGRPOTrainer
 from coba_rl.hosts.trl.heldout import completion_text
 from coba_rl.hosts.trl.memory import AllocatorMemory
@@ -102,17 +102,14 @@ class TrlRun:
 
     def _train(self, trainer: CobaGRPOTrainer, checkpoint: Path | None, done: int) -> float:
         training = self._config.training
-        rollouts, updates = (
-            training.prompts_per_step * training.rollouts_per_prompt,
-            training.updates_per_step,
-        )
+        rollouts = training.prompts_per_step * training.rollouts_per_prompt
         is_shown = trainer.accelerator.is_main_process
         with TrainingProgress(training.steps, done, rollouts, is_shown=is_shown) as progress:
             heldout = HeldoutCallback(
                 trainer, self._task, self._problems, self._config, self._folder, progress
             )
             trainer.add_callback(heldout)
-            trainer.add_callback(_RunCallback(self._folder, progress, updates))
+            trainer.add_callback(_RunCallback(self._folder, progress, training.updates_per_step))
             start = time.monotonic()
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         return time.monotonic() - start - heldout.seconds
@@ -126,8 +123,10 @@ class TrlRun:
                 train_dataset=self._dataset,
                 processing_class=self._tokenizer,
             )
+        except CobaError:
+            raise
         except (OSError, ValueError, ImportError) as error:
-            raise ConfigError(f"policy.model={source!r} cannot be trained: {error}") from None
+            raise ConfigError(f"policy.model={source!r} cannot be trained here: {error}") from None
         trainer.remove_callback(PrinterCallback)  # the progress bar shows what matters
         trainer.allocation_log = self._log_allocations
         return trainer

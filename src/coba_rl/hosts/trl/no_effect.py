@@ -15,6 +15,25 @@ _WEIGHTS_LOOKED_AT = 1000
 """Of each parameter."""
 
 
+def no_effect(config: CobaGRPOConfig, parameters: Iterable[torch.nn.Parameter]) -> list[str]:
+    """What of a training will have no effect, why, and what to set; empty if all will.
+
+    Args:
+        config: Of the training.
+        parameters: Of the model. With DeepSpeed and FSDP, which keep weights in float32 beside them, give none.
+    """
+    messages = []
+    why_even = None if config.strategy == "uniform" else even_budgets_reason(config)
+    if why_even is not None:
+        messages.append(
+            f"All budgets will be equal, whatever strategy={config.strategy!r} wants: {why_even}."
+        )
+    why_lost = lost_updates_reason(config, parameters)
+    if why_lost is not None:
+        messages.append(f"The model will hardly learn: {why_lost}.")
+    return messages
+
+
 def even_budgets_reason(config: CobaGRPOConfig) -> str | None:
     """Why every prompt must get the same number of rollouts, and what to set; None if budgets can differ.
 
@@ -50,10 +69,6 @@ def lost_updates_reason(config: CobaGRPOConfig, parameters: Iterable[torch.nn.Pa
 
     An AdamW step is about as large as the learning rate, and a weight in half precision that differs from it by more
     than two or three digits stays what it was.
-
-    Args:
-        config: Its learning rate is looked at.
-        parameters: Of the model. With DeepSpeed and FSDP, which keep weights in float32 beside them, give none.
 
     Example:
         >>> config = CobaGRPOConfig("out", use_cpu=True, bf16=False, learning_rate=1e-6)

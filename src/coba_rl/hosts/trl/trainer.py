@@ -22,7 +22,7 @@ from coba_rl.hosts.data_order import order_of
 from coba_rl.hosts.trl.advantages import Advantages, group_advantages
 from coba_rl.hosts.trl.config import CobaGRPOConfig
 from coba_rl.hosts.trl.memory import AllocatorMemory, inside_generation_window
-from coba_rl.hosts.trl.no_effect import even_budgets_reason, lost_updates_reason
+from coba_rl.hosts.trl.no_effect import no_effect
 from coba_rl.hosts.trl.prompts import dataset_ids, prompt_id
 from coba_rl.hosts.trl.records import allocation_records
 from coba_rl.hosts.trl.sampler import EpochRepeatSampler
@@ -122,18 +122,10 @@ class CobaGRPOTrainer(GRPOTrainer):
         self._warned_of_one_id = False
         super().__init__(model, reward_funcs, args, *positional, **keywords)
         self._success_index = success_index(args.success_reward, self.reward_func_names)
-        self._warn_of_no_effect()
-
-    def _warn_of_no_effect(self) -> None:
-        args = self.args
-        why_even = None if args.strategy == "uniform" else even_budgets_reason(args)
-        if why_even is not None:
-            self._warn(f"All budgets will be equal, whatever strategy={args.strategy!r} wants: {why_even}.")
-        model: Any = self.model
         has_float32_copy = self.is_deepspeed_enabled or self.is_fsdp_enabled
-        why_lost = None if has_float32_copy else lost_updates_reason(args, model.parameters())
-        if why_lost is not None:
-            self._warn(f"The model will hardly learn: {why_lost}.")
+        loaded: Any = self.model
+        for message in no_effect(args, () if has_float32_copy else loaded.parameters()):
+            self._warn(message)
 
     @property
     def _mean_budget(self) -> int:
