@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -273,10 +274,17 @@ class _Defaults(CobaGRPOConfig):
 
 def test_without_args_the_defaults_are_those_of_coba(monkeypatch):
     made: list[Any] = []
+
+    def remember(self: Any, model: Any, reward_funcs: Any, args: Any) -> None:
+        made.append(args)
+        self.reward_func_names, self.model = ["varied"], torch.nn.Linear(2, 2)
+        self.is_deepspeed_enabled = self.is_fsdp_enabled = False
+        self.accelerator = SimpleNamespace(is_main_process=True)
+
     monkeypatch.setattr(coba_rl.hosts.trl.trainer, "CobaGRPOConfig", _Defaults)
-    monkeypatch.setattr(GRPOTrainer, "__init__", lambda self, model, reward_funcs, args: made.append(args))
-    monkeypatch.setattr(CobaGRPOTrainer, "reward_func_names", ["varied"], raising=False)
-    trainer = CobaGRPOTrainer("someone/some-model", varied)
+    monkeypatch.setattr(GRPOTrainer, "__init__", remember)
+    with pytest.warns(UserWarning, match="a generation batch is one prompt"):
+        trainer = CobaGRPOTrainer("someone/some-model", varied)
     assert made[0].output_dir == "some-model-GRPO"
     assert trainer.allocator.bounds == (2, 128)
 
