@@ -2,8 +2,11 @@
 
 import json
 import logging
+from fractions import Fraction
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from coba_rl.cli.config import load_config
 from coba_rl.cli.tasks import without_overlong
@@ -12,6 +15,7 @@ from coba_rl.tasks.base import Problem
 from coba_rl.tasks.math import MathTask
 from coba_rl.tasks.math_data import Layout, problems_from_rows
 from coba_rl.tasks.math_extract import extract_answer
+from coba_rl.tasks.math_gold import read_gold
 from coba_rl.tasks.math_text import tidy
 from coba_rl.tasks.math_verifier import can_judge, score_answer
 
@@ -130,6 +134,31 @@ PAIRS = {
 @pytest.mark.parametrize(("gold", "given", "score"), PAIRS.values(), ids=PAIRS)
 def test_oracle(gold, given, score):
     assert score_answer(f"So \\boxed{{{given}}}.", gold) == score
+
+
+SEPARATORS = st.sampled_from([", ", "; ", " and ", r" \text{ or } ", r",\,", ", and "])
+
+
+@settings(max_examples=40)
+@given(
+    gold=st.lists(st.integers(-5, 5), min_size=1, max_size=3),
+    given=st.lists(st.integers(-5, 5), min_size=1, max_size=3),
+    separator=SEPARATORS,
+)
+def test_lists_are_compared_as_sets_whatever_separates_them(gold, given, separator):
+    assert score_answer(f"\\boxed{{{separator.join(map(str, given))}}}", str(gold)[1:-1]) == float(
+        set(gold) == set(given)
+    )
+
+
+@settings(max_examples=60)
+@given(m=st.integers(1, 99), k=st.integers(-12, 12), n=st.integers(1, 99), j=st.integers(-12, 12))
+@example(m=10, k=-5, n=1, j=-4)
+def test_json_floats_of_any_size_are_compared_relatively(m, k, n, j):
+    gold = read_gold(float(f"{m}e{k}"))
+    for spelling in (f"{n}e{j}", f"{n} \\times 10^{{{j}}}"):
+        score = score_answer(f"\\boxed{{{spelling}}}", gold)
+        assert score == float(m * Fraction(10) ** k == n * Fraction(10) ** j)
 
 
 @pytest.mark.parametrize(
