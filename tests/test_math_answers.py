@@ -22,7 +22,7 @@ from coba_rl.tasks.math_verifier import can_judge, score_answer
 # Ground truth, answers that are paid, answers that are not.
 ORACLE = {
     "spacing": [
-        ("35", [r"35\,\text{cm}", r"35\;\text{cm}", r"35~\text{cm}", r"35\ \text{cm}", r"\,35"], [r"53\,\text{cm}", r"3\,5"]),
+        ("35", [r"35\,\text{cm}", r"35\;\text{cm}", r"35~\text{cm}", r"35\ \text{cm}", r"\,35", "35\\ "], [r"53\,\text{cm}", r"3\,5"]),
         ("(1,2)", [r"(1,\,2)", r"\left(1,\;2\right)"], [r"(2,\,1)", r"(1\,2)"]),
         (r"(1,\,2)", ["(1,2)"], ["(1,3)"]),
         (r"2\,\pi", [r"2\pi", "2π", r"2\,\pi"], [r"3\,\pi", "2", r"\pi"]),

@@ -91,7 +91,7 @@ def tidy(answer: str) -> str:
     if len(answer) > MAX_LENGTH:
         return answer
     text = _typeset(answer.strip(" \t\r\n*`"))
-    formula = _formula(text.strip(" $*").removesuffix("."))
+    formula = _formula(text.strip(" $*").rstrip("\\").removesuffix("."))
     # Formulas amid prose are left to the extraction of math-verify.
     return text.strip().removesuffix(".") if "$" in formula else formula
 
@@ -200,7 +200,7 @@ def _member(text: str) -> str:
     if opening == "\\{" or len(_members(inner)) > 1:
         return opening + _formula(inner) + closing
     plain = _PLAIN_TEXT.fullmatch(text)
-    words = plain[1].strip() if plain else text
+    words = " ".join((plain[1] if plain else text).split())
     return f"\\text{{{words.casefold()}}}" if _are_words(words) else text
 
 
