@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
+import numpy as np
+import pytest
+
+from coba_rl.evaluate import Estimate
 from coba_rl.lab.comparison import StudyResults, comparison_rows
+from coba_rl.lab.study import check_study
+from coba_rl.report.study_figures import Band, bands_figure, cost_figure
 from coba_rl.report.study_report import study_verdict, write_study_report
+
+HOSTILE = [
+    r"$\frac{1}$", r"\$5", "$x$", "_mine", "a_b^c", "a\x07b", "<script>", "</svg>", "100 % & more", "[red]x[/b]", "奖励",
+]  # fmt: skip
+"""Names an arm may have that mean something to matplotlib, SVG, HTML or rich."""
 
 
 def test_the_verdict_names_what_is_ahead_and_what_is_open(study_results: StudyResults) -> None:
@@ -67,3 +80,33 @@ def test_an_arm_that_lost_on_one_seed_is_not_ahead(study_results: StudyResults) 
     ]
     text = " ".join(study_verdict(StudyResults(study_results.study, records, "")))
     assert "ahead" not in text
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_is_text_in_every_figure(name: str) -> None:
+    bands = [Band(name, np.arange(3), np.eye(3)), Band("other", np.arange(3), np.eye(3))]
+    estimate = Estimate(0.5, 0.4, 0.6)
+    shown = name.replace("\x07", r"\x07")
+    for svg in (
+        bands_figure("b", "Title", bands, "step", "accuracy"),
+        cost_figure("c", "Title", {name: [(1, estimate)], "other": [(1, estimate)]}),
+    ):
+        texts = ["".join(element.itertext()) for element in ElementTree.fromstring(svg).iter()]
+        assert shown in [text.strip().lstrip("\N{WORD JOINER}") for text in texts]
+
+
+def test_hostile_names_of_arms_and_settings_do_not_break_the_page(
+    study_results: StudyResults, tmp_path: Path
+) -> None:
+    first, *others = HOSTILE
+    arms = {"uniform": {"strategy": "uniform"}, **{name: {"strategy": "coba"} for name in HOSTILE}}
+    values = {**study_results.study.model_dump(), "arms": arms, "settings": {name: {} for name in others}}
+    study = check_study({**values, "title": first, "question": first}, "hostile")
+    made_up = study_results.records[0]
+    records = [dataclasses.replace(made_up, run=run) for run in study.runs()]
+    write_study_report(StudyResults(study, records), tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for name in HOSTILE:
+        assert html.escape(name) in page.replace("&#39;", "&#x27;")
+    assert "<script" not in page
+    assert page.count("<svg") == page.count("</svg>") > 0

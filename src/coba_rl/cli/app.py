@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, Parameter
 
-from coba_rl.errors import CobaError
+from coba_rl.cli.arguments import Count, Seed
+from coba_rl.cli.entry import run_app
 
 app = App(
     name="coba-rl",
@@ -26,8 +26,8 @@ def train(
     config: Path | None = None,
     *,
     strategy: str | None = None,
-    steps: int | None = None,
-    seed: int | None = None,
+    steps: Count | None = None,
+    seed: Seed | None = None,
     model: str | None = None,
     dataset: str | None = None,
     output_dir: Path | None = None,
@@ -79,7 +79,7 @@ def train(
         "allocation": {"strategy": strategy},
         "training": {"steps": steps, "seed": seed},
         "policy": {"model": model},
-        "task": {"dataset": dataset, "name": "math" if dataset else None},
+        "task": {"dataset": dataset, "name": None if dataset is None else "math"},
     }
     return TrainCommand(config, overrides, flags, output_dir, resume, dry_run, json).run()
 
@@ -89,13 +89,13 @@ def evaluate(
     model: str,
     *,
     task: str = "prefix-scan",
-    num_samples: int = 16,
+    num_samples: Count = 16,
     temperature: float = 1.0,
     top_p: float = 1.0,
-    max_new_tokens: int | None = None,
-    batch_size: int = 512,
-    limit: int | None = None,
-    seed: int = 0,
+    max_new_tokens: Count | None = None,
+    batch_size: Count = 512,
+    limit: Count | None = None,
+    seed: Seed = 0,
     output: Path | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
@@ -138,10 +138,10 @@ def evaluate(
 def allocate(
     file: Path,
     *,
-    total: int,
+    total: Count,
     strategy: str = "coba",
-    min_budget: int = 2,
-    max_budget: int = 128,
+    min_budget: Count = 2,
+    max_budget: Count = 128,
     output: Path | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
     **options: str,
@@ -177,8 +177,8 @@ def study(
     config: str = "main",
     *,
     seeds: str | None = None,
-    steps: int | None = None,
-    workers: int | None = None,
+    steps: Count | None = None,
+    workers: Count | None = None,
     output_dir: Path = Path("runs/studies"),
     list: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
@@ -222,7 +222,7 @@ def study(
 def warmstart(
     *,
     regime: Literal["hard", "heterogeneous", "moderate"] = "hard",
-    seed: int = 0,
+    seed: Seed = 0,
     output_dir: Path,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
@@ -296,16 +296,5 @@ def env(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; 2 for the user's mistakes, with one readable line and no traceback."""
-    try:
-        result = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
-        return int(result or 0)
-    except CycloptsError as error:
-        message = str(error)
-    except (CobaError, OSError) as error:
-        message = str(error)
-    except KeyboardInterrupt:
-        print("coba-rl: interrupted", file=sys.stderr)
-        return 130
-    print(f"coba-rl: {' '.join(message.split())}", file=sys.stderr)
-    return 2
+    """Run the command line, see `run_app`."""
+    return run_app(app, arguments)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from coba_rl.cli.outputs import check_file
+from coba_rl.cli.packages import need
 from coba_rl.cli.progress import counting
 from coba_rl.cli.tables import format_estimate, print_json, print_table
 from coba_rl.cli.tasks import load_problems
+from coba_rl.cli.terminal import be_quiet
 from coba_rl.errors import ConfigError, DatasetError
 from coba_rl.evaluate import Evaluation, summarize
-from coba_rl.files import append_jsonl
+from coba_rl.files import write_atomic
 from coba_rl.sampling import sample_completions, score_completions
-from coba_rl.tasks.base import Problem
+from coba_rl.tasks.base import Problem, Task
 
 
 @dataclass(frozen=True)
@@ -37,37 +42,53 @@ class EvaluateCommand:
         self._check()
         task, problems = load_problems(self.task)
         problems = problems[: self.limit]
-        if not problems:
-            raise DatasetError(f"task {self.task!r} has no problems to evaluate.")
-        completions = self._sample(problems, self.max_new_tokens or task.max_completion_length)
+        self._check_problems(task, problems)
+        try:
+            completions = self._sample(problems, self.max_new_tokens or task.max_completion_length)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                "Nothing was kept: an evaluation starts anew. It is shorter with --limit or fewer --num-samples."
+            ) from None
         scores_PK = score_completions(task, problems, completions)
-        if self.output is not None:
-            self._write(problems, completions, scores_PK)
-        self._print(summarize(scores_PK, seed=self.seed))
+        try:
+            if self.output is not None:
+                self._write(self.output, problems, completions, scores_PK)
+        finally:  # the figures are shown even where the file cannot be written
+            self._print(summarize(scores_PK, seed=self.seed))
         return 0
 
     def _check(self) -> None:
-        for name, least in (("num_samples", 1), ("batch_size", 1), ("limit", 1), ("max_new_tokens", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"--{name.replace('_', '-')} is {value}: expected at least {least}.")
-        if not (self.temperature > 0 and 0 < self.top_p <= 1):
+        need(["torch", "transformers"], "evaluate")
+        if not (0 < self.temperature < math.inf and 0 < self.top_p <= 1):
             raise ConfigError(
                 f"--temperature is {self.temperature} and --top-p {self.top_p}: expected temperature > 0, 0 < top-p ≤ 1."
             )
-        if self.output is not None and self.output.exists():
-            raise ConfigError(f"{str(self.output)!r} exists already. Choose another --output.")
+        if self.output is not None:
+            check_file(self.output)
+            if self.output.exists():
+                raise ConfigError(f"{str(self.output)!r} exists already. Choose another --output.")
+
+    def _check_problems(self, task: Task, problems: list[Problem]) -> None:
+        """Before any completion is paid for: there is something to judge."""
+        if not problems:
+            raise DatasetError(f"task {self.task!r} has no problems to evaluate.")
+        if all(task.score("", problem.answer) is None for problem in problems):
+            raise DatasetError(
+                f"task {self.task!r}: none of the answers of {len(problems)} problems can be judged, the first is "
+                f"{problems[0].answer!r}. Expected final answers, as LaTeX or plain text."
+            )
 
     def _sample(self, problems: list[Problem], max_new_tokens: int) -> list[list[str]]:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
+        be_quiet()
         try:
             tokenizer = AutoTokenizer.from_pretrained(
                 self.model, padding_side="left", trust_remote_code=False
             )
             model = AutoModelForCausalLM.from_pretrained(self.model, trust_remote_code=False)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, ImportError) as error:
             raise ConfigError(f"model {self.model!r} cannot be loaded: {error}") from None
         model.to("cuda" if torch.cuda.is_available() else "cpu")
         with counting("completions") as progress:
@@ -84,15 +105,19 @@ class EvaluateCommand:
                 progress=progress,
             )
 
-    def _write(self, problems: list[Problem], completions: list[list[str]], scores_PK: np.ndarray) -> None:
-        assert self.output is not None
-        append_jsonl(
-            self.output,
-            [
-                {"prompt_id": problem.prompt_id, "completions": group, "scores": scores.tolist()}
-                for problem, group, scores in zip(problems, completions, scores_PK, strict=True)
-            ],
-        )
+    @staticmethod
+    def _write(
+        output: Path, problems: list[Problem], completions: list[list[str]], scores_PK: np.ndarray
+    ) -> None:
+        records = [
+            {
+                "prompt_id": problem.prompt_id,
+                "completions": group,
+                "scores": [None if math.isnan(score) else score for score in scores.tolist()],
+            }
+            for problem, group, scores in zip(problems, completions, scores_PK, strict=True)
+        ]
+        write_atomic(output, "".join(json.dumps(record) + "\n" for record in records))
 
     def _print(self, result: Evaluation) -> None:
         if self.json:
@@ -100,6 +125,8 @@ class EvaluateCommand:
             return
         rows = [[f"avg@{result.num_samples}", format_estimate(result.avg.as_dict())]]
         rows += [[f"pass@{k}", format_estimate(value.as_dict())] for k, value in result.pass_at.items()]
+        if result.num_unjudged:
+            rows.append(["attempts that could not be judged", f"{result.num_unjudged:,}"])
         print_table(
             f"{self.model} on {self.task}, {result.num_prompts} problems", ["", "95 % interval"], rows
         )

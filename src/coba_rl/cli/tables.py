@@ -7,25 +7,44 @@ import math
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 
 def print_json(value: Any) -> None:
-    """Print machine-readable results to standard output."""
-    print(json.dumps(value, indent=2))
+    """Print machine-readable results to standard output; a number that JSON lacks is null."""
+    print(json.dumps(_finite(value), indent=2, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    """Print a table: first column left, the others right."""
+    """Print a table: first column left, the others right. Ids and names are text, whatever they look like."""
     table = Table()
     for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i == 0 else "right")
+        table.add_column(plain(column), justify="left" if i == 0 else "right")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(plain, row))
     console = Console()
-    console.print(f"\n[bold]{escape(title)}[/bold]")
+    console.print()
+    console.print(plain(title, style="bold"))
     console.print(table)
+
+
+def plain(text: str, style: str = "") -> Text:
+    r"""Text for rich to show as it is: no markup, no emoji codes, and no signs that would steer the terminal.
+
+    Example:
+        >>> str(plain("[red]a[/b] :smile: \x1b[2J"))
+        '[red]a[/b] :smile: \\x1b[2J'
+    """
+    return Text("".join(c if c.isprintable() else repr(c)[1:-1] for c in text), style)
 
 
 def format_estimate(estimate: dict[str, float | None] | None) -> str:

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cyclopts import App, CycloptsError
+from cyclopts import App
 
+from coba_rl.cli.arguments import Count, Seed
+from coba_rl.cli.entry import run_app
 from coba_rl.cli.progress import TrainingProgress
 from coba_rl.cli.summary import print_summary
-from coba_rl.errors import CobaError, ConfigError
+from coba_rl.errors import ConfigError
 from coba_rl.evaluate import mean_estimate, paired_difference
 from coba_rl.files import read_jsonl, write_json
 from coba_rl.report.records import Allocations
@@ -206,8 +208,8 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 def verl_train(
     *overrides: str,
     strategy: str = "coba",
-    steps: int = 36,
-    seed: int = 0,
+    steps: Count = 36,
+    seed: Seed = 0,
     output_dir: Path | None = None,
     timeout: float = 1500,
     json: bool = False,
@@ -247,16 +249,8 @@ def verl_train(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; 2 for the user's mistakes, with one readable line and no traceback."""
-    try:
-        result = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
-        return int(result or 0)
-    except KeyboardInterrupt:
-        print("coba-rl: interrupted", file=sys.stderr)
-        return 130
-    except (CycloptsError, CobaError, OSError) as error:
-        print(f"coba-rl: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+    """Run the command, see `run_app`."""
+    return run_app(app, arguments)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -74,7 +75,9 @@ def draw(name: str, title: str, paint: Callable[[Figure], None], height: float =
     import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context():
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        # Text stays text: the reader's fonts draw it, not matplotlib's.
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
         matplotlib.rcdefaults()  # a user's matplotlibrc must not change the report
         matplotlib.rcParams.update(_STYLE | {"svg.hashsalt": name})  # ty: ignore
         figure = Figure(figsize=(WIDTH, height))
@@ -133,6 +136,20 @@ def format_axes(axes: Axes, xlabel: str = "", ylabel: str = "", share: bool = Fa
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     if share:
         axes.set_ylim(0.0, 1.0)
+
+
+def label(name: str) -> str:
+    r"""A name as a figure can show it, whoever chose it.
+
+    Matplotlib sets what stands between dollar signs as a formula, and leaves names that begin with an underscore out
+    of legends; an SVG holds no control characters.
+
+    Example:
+        >>> label("a_b"), label("$"), label("a\x07"), len(label("_a"))
+        ('a_b', '\\$', 'a\\x07', 3)
+    """
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in name).replace("$", r"\$")
+    return "\N{WORD JOINER}" + shown if shown.startswith("_") else shown
 
 
 def legend_above(figure: Figure, ncols: int = 2) -> None:

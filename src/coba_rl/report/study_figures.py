@@ -10,7 +10,7 @@ import numpy as np
 
 from coba_rl.evaluate import Estimate
 from coba_rl.report import drawing
-from coba_rl.report.drawing import draw, format_axes, legend_above
+from coba_rl.report.drawing import draw, format_axes, label, legend_above
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +41,9 @@ def bands_figure(name: str, title: str, bands: Sequence[Band], xlabel: str, ylab
             colour, line = _look(i)
             seen = ~np.isnan(band.values_NX).all(axis=0)
             x, values = band.x_X[seen], band.values_NX[:, seen]
-            axes.plot(x, np.nanmean(values, axis=0), line, color=colour, label=band.label, linewidth=1.4)
+            axes.plot(
+                x, np.nanmean(values, axis=0), line, color=colour, label=label(band.label), linewidth=1.4
+            )
             low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
             axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
         format_axes(axes, xlabel, ylabel)
@@ -67,7 +69,7 @@ def cost_figure(name: str, title: str, arms: dict[str, list[tuple[int, Estimate]
             ends = np.array([[estimate.low, estimate.high] for _, estimate in points]).T
             axes.errorbar(
                 [rollouts for rollouts, _ in points], value, yerr=np.nan_to_num(np.abs(ends - value)), fmt=line,
-                marker=drawing.MARKERS[i % len(drawing.MARKERS)], markersize=4, capsize=3, color=colour, label=arm,
+                marker=drawing.MARKERS[i % len(drawing.MARKERS)], markersize=4, capsize=3, color=colour, label=label(arm),
             )  # fmt: skip
         format_axes(axes, "rollouts of the whole run", "final accuracy")
         legend_above(figure)

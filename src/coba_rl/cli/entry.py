@@ -1,0 +1,64 @@
+"""From a command line to an exit code: the user's mistakes are one readable line, never a traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+from cyclopts import App, CycloptsError
+
+from coba_rl.cli.packages import explain_missing
+from coba_rl.errors import CobaError
+
+_MISTAKE, _INTERRUPTED, _NOT_READ = 2, 130, 1
+
+
+def run_app(app: App, arguments: list[str] | None = None) -> int:
+    """Run a command and say in one line what went wrong.
+
+    Args:
+        app: The command, or commands.
+        arguments: Instead of those of the process.
+
+    Returns:
+        0; 2 for a mistake of the user's; 130 when interrupted; 1 when nobody reads the output any more.
+    """
+    _write_any_text()
+    try:
+        result = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        print(end="", flush=True)
+        return int(result or 0)
+    except (CycloptsError, CobaError) as error:
+        return _fail(str(error), _MISTAKE)
+    except ModuleNotFoundError as error:
+        return _fail(explain_missing(error), _MISTAKE)
+    except OSError as error:
+        if _output_is_lost() and isinstance(error, BrokenPipeError):
+            return _NOT_READ
+        return _fail(str(error), _MISTAKE)
+    except KeyboardInterrupt as interrupt:  # its text, if any, says how to go on
+        return _fail(f"interrupted. {interrupt}", _INTERRUPTED)
+
+
+def _fail(message: str, code: int) -> int:
+    with contextlib.suppress(BrokenPipeError):
+        print(f"coba-rl: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    return code
+
+
+def _output_is_lost() -> bool:
+    """Whether standard output takes no more; what it still holds is then thrown away, lest Python complains at exit."""
+    try:
+        print(end="", flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
+
+
+def _write_any_text() -> None:
+    """A terminal that lacks a sign shows its code instead."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
