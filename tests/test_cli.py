@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from coba_rl.cli import main
+from coba_rl.cli.app import app
 from coba_rl.cli.config import RunConfig, load_config, to_toml
 from coba_rl.cli.run_folder import RunFolder
 from coba_rl.errors import ConfigError
@@ -18,6 +19,9 @@ from coba_rl.files import append_jsonl, read_jsonl, write_atomic
 from coba_rl.tasks.policy import policy_path
 
 DATA = Path(__file__).parent / "data" / "math"
+HARD = str(policy_path("hard"))
+
+Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -45,39 +49,21 @@ def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[
 
 BAD = {
     "unknown command": (["trian"], "Did you mean"),
-    "unknown strategy": (["train", "--strategy", "knapsak"], "Did you mean 'knapsack'"),
-    "strategy that cannot be imported": (["train", "--strategy", "no.such:Thing"], "cannot be imported"),
-    "unknown option of a strategy": (["train", "--allocation.kapa", "9"], "Did you mean 'kappa'"),
-    "option another strategy has": (
-        ["train", "--strategy", "uniform", "--allocation.kappa", "9"],
-        "no option 'kappa'",
-    ),
-    "option without effect": (["train", "--allocation.visits", "3"], "no effect with estimator='ability'"),
-    "option of a wrong type": (["train", "--allocation.kappa", "many"], "expected a finite number"),
-    "option out of range": (["train", "--allocation.kappa", "1"], "more than 2"),
-    "unknown config key": (["train", "--training.stepps", "9"], "Did you mean 'steps'"),
-    "unknown config section": (["train", "--trainning.steps", "9"], "Did you mean 'training'"),
-    "config value of a wrong type": (["train", "--training.steps", "many"], "training.steps"),
-    "flag of a wrong type": (["train", "--steps", "many"], "--steps"),
-    "unknown flag": (["train", "--stepps", "9"], "--stepps"),
-    "no steps": (["train", "--steps", "0"], "greater than or equal to 1"),
-    "bounds upside down": (["train", "--allocation.min_budget", "200"], "1 ≤ fewest ≤ most"),
-    "mean budget outside the bounds": (["train", "--allocation.max_budget", "8"], "must lie within"),
-    "micro batch that does not divide": (["train", "--training.micro_batch_size", "7"], "does not divide"),
-    "missing config file": (["train", "nowhere.toml"], "does not exist"),
-    "resume without a folder": (["train", "--resume"], "needs --output-dir"),
-    "resume of nothing": (["train", "--resume", "--output-dir", "nowhere"], "no run to resume"),
-    "maths without a model": (["train", "--dataset", "x.jsonl"], "policy.model"),
-    "missing data": (["train", "--dataset", "x.jsonl", "--model", str(policy_path("hard"))], "x.jsonl"),
-    "missing model": (["train", "--model", "./nowhere", "--output-dir", "run"], "cannot be loaded"),
+    "unknown option": (["evaluate", "model", "--stepps", "9"], "--stepps"),
     "no folder to evaluate": (["evaluate", "./nowhere"], "cannot be loaded"),
-    "no completions to evaluate": (
-        ["evaluate", str(policy_path("hard")), "--num-samples", "0"],
-        "at least 1",
-    ),
+    "folder without weights": (["evaluate", "."], "no weights"),
     "missing file to allocate": (["allocate", "nowhere.csv", "--total", "9"], "no file 'nowhere.csv'"),
     "file of an unknown kind": (["allocate", "rates.xls", "--total", "9"], ".csv"),
     "no total": (["allocate", "rates.csv"], "total"),
+    "option with a dot too many": (["allocate", "r.csv", "--total", "9", "--kappa.x", "3"], "a dot too many"),
+    "unknown task": (["evaluate", HARD, "--task", "math5000"], "Did you mean 'math500'"),
+    "unknown benchmark": (["evaluate", HARD, "--task", "mth500=x.jsonl"], "Did you mean 'math500'"),
+    "temperature without end": (["evaluate", HARD, "--temperature", "inf"], "temperature > 0"),
+    "output in no folder": (["evaluate", HARD, "--output", "no/where.jsonl"], "there is no folder 'no'"),
+    "output that is a folder": (["evaluate", HARD, "--output", "."], "is the folder '.'"),
+    "policy below a file": (["warmstart", "--output-dir", f"{__file__}/x"], "is no folder"),
+    "study below a file": (["study", "--output-dir", f"{__file__}/x"], "is no folder"),
+    "bench below a file": (["bench", "--output-dir", f"{__file__}/x"], "is no folder"),
 }
 
 
@@ -94,6 +80,46 @@ def test_a_mistake_gets_one_readable_line_and_exit_code_2(
     assert expected in line
     assert "Traceback" not in captured.err
     assert not list(tmp_path.iterdir()), "a mistake must leave nothing behind"
+
+
+WHOLE_NUMBERS = {
+    "train": ["steps", "seed"],
+    "evaluate model": ["num-samples", "max-new-tokens", "batch-size", "limit", "seed"],
+    "allocate rates.csv --total 9": ["min-budget", "max-budget"],
+    "allocate rates.csv": ["total"],
+    "study": ["steps", "workers"],
+    "warmstart --output-dir policy": ["seed"],
+}
+
+
+def test_no_whole_number_of_a_command_is_left_out() -> None:
+    for name in (command.partition(" ")[0] for command in WHOLE_NUMBERS):
+        declared = {
+            argument.name.removeprefix("--")
+            for argument in app[name].assemble_argument_collection()
+            if argument.hint in (int, int | None)
+        }
+        given = {
+            option
+            for command, options in WHOLE_NUMBERS.items()
+            if command.startswith(name)
+            for option in options
+        }
+        assert declared == given
+
+
+@pytest.mark.parametrize("value", ["2.9", "2.0", "-1", "1e3", "many", "nan", "", "99999999999999999999"])
+@pytest.mark.parametrize(
+    ("command", "option"), [(c, o) for c, options in WHOLE_NUMBERS.items() for o in options]
+)
+def test_whole_numbers_are_never_rounded(
+    command: str, option: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*command.split(), f"--{option}", value]) == 2
+    line = capsys.readouterr().err
+    assert f"--{option}: {value!r}, expected a whole number from" in line
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -143,9 +169,8 @@ def test_the_printed_configuration_is_the_configuration(tmp_path: Path) -> None:
     assert load_config(file, {}) == config
 
 
-def test_the_shipped_configuration_has_the_papers_settings(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "qwen2.5-7b-dapo-math", "--dry-run", "--json"]) == 0
-    config = json.loads(capsys.readouterr().out)
+def test_the_shipped_configuration_has_the_papers_settings() -> None:
+    config = load_config(Path("qwen2.5-7b-dapo-math"), {}).model_dump()
     training, allocation = config["training"], config["allocation"]
     assert (training["prompts_per_step"], training["rollouts_per_prompt"]) == (256, 16)
     assert (allocation["min_budget"], allocation["max_budget"]) == (2, 128)

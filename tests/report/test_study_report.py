@@ -104,7 +104,7 @@ def test_hostile_names_of_arms_and_settings_do_not_break_the_page(
     study = check_study({**values, "title": first, "question": first}, "hostile")
     made_up = study_results.records[0]
     records = [dataclasses.replace(made_up, run=run) for run in study.runs()]
-    write_study_report(StudyResults(study, records), tmp_path / "report.html")
+    write_study_report(StudyResults(study, records, "hand"), tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     for name in HOSTILE:
         assert html.escape(name) in page.replace("&#39;", "&#x27;")

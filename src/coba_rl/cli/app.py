@@ -67,7 +67,7 @@ def train(
     resume
         Continue the run in the run folder from its last complete checkpoint.
     dry_run
-        Check and print the resolved configuration; train nothing.
+        Check all that the run would, print the resolved configuration, write and train nothing.
     json
         Print the summary as JSON instead of a table.
     overrides

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field
 
 from coba_rl.allocation import BudgetAllocator
+from coba_rl.cli.arguments import MAX_SEED
 from coba_rl.config_file import read_toml, validated
 from coba_rl.errors import ConfigError
 
@@ -17,10 +18,13 @@ SHIPPED = Path(__file__).parent.parent / "configs"
 """Configurations that come with the package, used by their names."""
 
 Regime = Literal["hard", "heterogeneous", "moderate"]
+Name = Annotated[str, Field(min_length=1)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class TaskConfig(_Section):
@@ -30,23 +34,25 @@ class TaskConfig(_Section):
     """`prefix-scan` (embedded) or `math` (your data, judged by math-verify)."""
     regime: Regime = "hard"
     """Of prefix-scan: how much the warm-started policy already knows."""
-    dataset: str | None = None
+    dataset: Name | None = None
     """Of math: parquet, JSONL, JSON or CSV file, or hub name, in DAPO-Math-17K's layout or with prompt and answer."""
-    heldout: str | None = None
+    heldout: Name | None = None
     """Of math: a benchmark (aime24, aime25, amc23, math500, olympiadbench) or a file, never trained on."""
 
 
 class PolicyConfig(_Section):
     """The model that is trained."""
 
-    model: str | None = None
+    model: Name | None = None
     """Folder or hub name of a transformers causal language model; unset: the policy shipped for the regime."""
 
 
 class AllocationConfig(BaseModel):
     """How many rollouts each prompt gets. Every option of the strategy is a key here, e.g. `kappa = 15`."""
 
-    model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="allow", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
     strategy: str = "coba"
     """coba, coba-paper, coba-release, uniform, knapsack, static-exploit, static-explore, linear-decay,
@@ -77,7 +83,7 @@ class TrainingConfig(_Section):
 
     steps: int = Field(120, ge=1)
     """Steps: each allocates, generates, judges and learns from one batch of prompts."""
-    seed: int = 0
+    seed: int = Field(0, ge=0, le=MAX_SEED)
     """Of data order, sampling and initialisation."""
     prompts_per_step: int = Field(64, ge=1)
     """P, prompts of a step."""
@@ -131,7 +137,7 @@ class RunConfig(_Section):
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     trl: dict[str, Any] = {}
-    """Further fields of TRL's GRPOConfig, e.g. use_vllm = true."""
+    """Further fields of TRL's GRPOConfig, e.g. use_vllm = true; not those that the sections above decide."""
 
 
 def load_config(path: Path | None, overrides: dict[str, dict[str, Any]]) -> RunConfig:
@@ -195,6 +201,13 @@ def _check(config: RunConfig) -> None:
             f"training.micro_batch_size={micro} does not divide the {rollouts // training.updates_per_step} "
             "rollouts of an update."
         )
+    for key in ("dataset", "heldout"):
+        value = getattr(config.task, key)
+        if config.task.name != "math" and value is not None:
+            raise ConfigError(
+                f"task.{key}={value!r} has no effect with task.name={config.task.name!r}: set task.name to 'math', "
+                "or leave it out."
+            )
     if config.task.name == "math" and config.task.dataset is None:
         raise ConfigError(
             "task.name='math' needs data: set task.dataset (or --dataset) to a file or hub name."

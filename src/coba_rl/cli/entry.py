@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CoercionError, CycloptsError
 
 from coba_rl.cli.packages import explain_missing
 from coba_rl.errors import CobaError
@@ -25,20 +26,36 @@ def run_app(app: App, arguments: list[str] | None = None) -> int:
         0; 2 for a mistake of the user's; 130 when interrupted; 1 when nobody reads the output any more.
     """
     _write_any_text()
+    app.suppress_keyboard_interrupt = False  # or cyclopts leaves without a word
     try:
         result = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         print(end="", flush=True)
         return int(result or 0)
-    except (CycloptsError, CobaError) as error:
+    except CobaError as error:
         return _fail(str(error), _MISTAKE)
+    except CycloptsError as error:
+        return _fail(_explain(error), _MISTAKE)
     except ModuleNotFoundError as error:
         return _fail(explain_missing(error), _MISTAKE)
+    except BrokenPipeError:
+        _let_go_of_output()
+        return _NOT_READ
     except OSError as error:
-        if _output_is_lost() and isinstance(error, BrokenPipeError):
-            return _NOT_READ
+        _let_go_of_output()
         return _fail(str(error), _MISTAKE)
     except KeyboardInterrupt as interrupt:  # its text, if any, says how to go on
         return _fail(f"interrupted. {interrupt}", _INTERRUPTED)
+
+
+def _explain(error: CycloptsError) -> str:
+    """Cyclopts' message, but for options that no parameter declares, where it speaks of Python's types."""
+    if not isinstance(error, CoercionError) or error.argument is None or "KEYWORD" not in error.argument.name:
+        return str(error)
+    if error.token is None:
+        return (
+            "An option has a dot too many: expected --section.key VALUE, with the table itself as the value."
+        )
+    return f"Unknown option {error.token.keyword}. A key of the configuration is written --section.key VALUE."
 
 
 def _fail(message: str, code: int) -> int:
@@ -47,18 +64,16 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-def _output_is_lost() -> bool:
-    """Whether standard output takes no more; what it still holds is then thrown away, lest Python complains at exit."""
+def _let_go_of_output() -> None:
+    """Throw away what standard output holds and cannot get rid of, lest Python complains at exit."""
     try:
         print(end="", flush=True)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
 
 
 def _write_any_text() -> None:
     """A terminal that lacks a sign shows its code instead."""
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from coba_rl.cli.packages import missing
 from coba_rl.cli.tables import print_json, print_table
 
 _PACKAGES = (
@@ -62,7 +62,7 @@ def describe() -> dict[str, Any]:
             "cpus": os.cpu_count(),
             "gpus": _gpus(),
         },
-        "can_run": {name: _missing(needs) for name, needs in _NEEDS.items()},
+        "can_run": {name: _can_run(needs) for name, needs in _NEEDS.items()},
     }
 
 
@@ -73,13 +73,13 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _missing(modules: list[str]) -> str:
-    missing = [name for name in modules if importlib.util.find_spec(name) is None]
-    return "yes" if not missing else f"no: {', '.join(missing)} missing"
+def _can_run(modules: list[str]) -> str:
+    absent = missing(modules)
+    return "yes" if not absent else f"no: {', '.join(absent)} missing"
 
 
 def _gpus() -> str:
-    if importlib.util.find_spec("torch") is None:
+    if missing(["torch"]):
         return "unknown (torch is not installed)"
     import torch
 

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
+from coba_rl.cli.models import check_model
 from coba_rl.cli.outputs import check_file
 from coba_rl.cli.packages import need
 from coba_rl.cli.progress import counting
+from coba_rl.cli.quiet import be_quiet
 from coba_rl.cli.tables import format_estimate, print_json, print_table
 from coba_rl.cli.tasks import load_problems
-from coba_rl.cli.terminal import be_quiet
 from coba_rl.errors import ConfigError, DatasetError
 from coba_rl.evaluate import Evaluation, summarize
 from coba_rl.files import write_atomic
@@ -83,6 +84,7 @@ class EvaluateCommand:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         be_quiet()
+        check_model(self.model)
         try:
             tokenizer = AutoTokenizer.from_pretrained(
                 self.model, padding_side="left", trust_remote_code=False
@@ -125,8 +127,5 @@ class EvaluateCommand:
             return
         rows = [[f"avg@{result.num_samples}", format_estimate(result.avg.as_dict())]]
         rows += [[f"pass@{k}", format_estimate(value.as_dict())] for k, value in result.pass_at.items()]
-        if result.num_unjudged:
-            rows.append(["attempts that could not be judged", f"{result.num_unjudged:,}"])
-        print_table(
-            f"{self.model} on {self.task}, {result.num_prompts} problems", ["", "95 % interval"], rows
-        )
+        title = f"{self.model} on {self.task}, {result.num_prompts} problems"
+        print_table(f"{title}, {result.num_unjudged} attempts not judged", ["", "95 % interval"], rows)

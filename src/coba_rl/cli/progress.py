@@ -18,16 +18,40 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+_LINES = 10
+"""Written of a piece of work where no bar can be drawn."""
+
+
+class PlainLines:
+    """Progress in lines that any terminal, log or pipe can hold, about ten for each count from nothing to its total.
+
+    Args:
+        what: Is counted.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what, self._shown = what, 0
+
+    def __call__(self, done: int, total: int) -> None:
+        part = done * _LINES // max(total, 1)
+        if part > self._shown:
+            print(f"{self._what} {done:,}/{total:,}", file=sys.stderr, flush=True)
+        self._shown = part % _LINES  # what comes after the total is a new count
+
 
 @contextmanager
 def counting(what: str) -> Generator[Callable[[int, int], None]]:
-    """A bar on standard error for work that reports `(done, total)`; gone when the work is.
+    """A bar on standard error for work that reports `(done, total)`, gone when the work is; plain lines without a bar.
 
     Example:
         >>> with counting("completions") as progress:
         ...     progress(1, 2)
     """
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    if not console.is_interactive:
+        yield PlainLines(what)
+        return
+    with Progress(console=console, transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
@@ -37,11 +61,10 @@ _SHOWN = {
     "α": "coba/alpha",
     "dead groups": "coba/dead_groups",
 }
-_LINES_WITHOUT_TERMINAL = 10
 
 
 class TrainingProgress:
-    """A live bar on a terminal, about ten plain lines anywhere else. Written to standard error.
+    """A live bar where the terminal can draw one, about ten plain lines anywhere else. Written to standard error.
 
     Args:
         total: Steps of the run.
@@ -56,7 +79,8 @@ class TrainingProgress:
         self._start = time.monotonic()
         self._first = done
         console = Console(stderr=True, quiet=not is_shown)
-        self._is_shown, self._live = is_shown, console.is_terminal
+        self._is_shown, self._live = is_shown, console.is_interactive
+        self._heldout_lines = PlainLines("held-out completions")
         self._bar = Progress(
             TextColumn("step"),
             MofNCompleteColumn(),
@@ -79,6 +103,8 @@ class TrainingProgress:
     def measuring(self, done: int, total: int) -> None:
         """Show how far a held-out measurement is, in completions."""
         self._bar.update(self._task, description=f"held-out completions {done:,}/{total:,}")
+        if self._is_shown and not self._live:
+            self._heldout_lines(done, total)
 
     def measured(self, accuracy: float | None) -> None:
         """Show a held-out accuracy with the steps from now on; None where nothing could be judged."""
@@ -91,7 +117,7 @@ class TrainingProgress:
         )
         text += f"{self._heldout}  rollouts {step * self._rollouts_per_step:,}"
         self._bar.update(self._task, completed=step, description=text)
-        is_due = step == self._total or step % max(1, self._total // _LINES_WITHOUT_TERMINAL) == 0
+        is_due = step == self._total or step % max(1, self._total // _LINES) == 0
         if self._is_shown and not self._live and is_due:
             rate = (time.monotonic() - self._start) / max(step - self._first, 1)
             left = rate * (self._total - step)

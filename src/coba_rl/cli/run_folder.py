@@ -59,6 +59,17 @@ class RunFolder:
         for folder in missing:
             folder.rmdir()
 
+    @contextmanager
+    def leaving_nothing(self) -> Generator[None]:
+        """Remove the folders that were made inside, if what made them fails."""
+        missing = [folder for folder in (self.checkpoints, *self.checkpoints.parents) if not folder.exists()]
+        try:
+            yield
+        except BaseException:
+            if missing:
+                shutil.rmtree(missing[-1], ignore_errors=True)
+            raise
+
     def create(self, config_toml: str) -> None:
         """Make the folder and write the configuration.
 

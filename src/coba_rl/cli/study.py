@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import io
+import re
 import sys
 import time
 from dataclasses import dataclass
@@ -21,6 +21,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from coba_rl.cli.outputs import check_folder
+from coba_rl.cli.packages import need
 from coba_rl.cli.tables import print_json, print_table
 from coba_rl.errors import ConfigError
 from coba_rl.files import write_atomic, write_json
@@ -47,9 +49,8 @@ class StudyCommand:
         if self.list_studies:
             self._list()
             return 0
-        if self.workers < 1:
-            raise ConfigError(f"--workers is {self.workers}, expected at least 1 process.")
-        _check_packages()
+        check_folder(self.output_dir)
+        need(("torch", "transformers", "scipy", "matplotlib", "jinja2"), "a study")
         changes: dict[str, Any] = {} if self.seeds is None else {"seeds": parse_seeds(self.seeds)}
         if self.steps is not None:
             changes["base"] = {"steps": self.steps}
@@ -60,11 +61,9 @@ class StudyCommand:
             try:
                 records = run_study(study, self.output_dir / "runs", self.workers, progress.update)
             except KeyboardInterrupt:
-                print(
-                    f"\nFinished runs are kept in {self.output_dir}: the same command goes on.",
-                    file=sys.stderr,
-                )
-                raise
+                raise KeyboardInterrupt(
+                    f"Finished runs are kept in {str(self.output_dir)!r}: the same command goes on."
+                ) from None
         results = StudyResults(study, records, made_by())
         write_results(results, folder)
         if self.json:
@@ -80,14 +79,6 @@ class StudyCommand:
         studies = {name: load_study(name) for name in shipped_studies()}
         rows = [[name, str(len(study.runs())), study.title] for name, study in studies.items()]
         print_table("Shipped studies", ["study", "runs", "title"], rows)
-
-
-def _check_packages() -> None:
-    """Raise `ConfigError` where the runs, or what is made of them, would fail for want of a package."""
-    needed = ("torch", "transformers", "scipy", "matplotlib", "jinja2")
-    missing = [name for name in needed if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigError(f"A study needs {', '.join(missing)}: pip install 'coba-rl[trl,report]'.")
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -120,8 +111,8 @@ class StudyProgress:
         self._names = {run.key: f"{run.arm}, {run.setting}, seed {run.config.seed}" for run in runs}
         self._done = dict.fromkeys(self._steps, 0)
         console = Console(stderr=True)
-        self._live = console.is_terminal
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        self._live = console.is_interactive
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
         self._bar = Progress(
             *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, disable=not self._live
         )
@@ -175,8 +166,13 @@ def markdown_tables(results: StudyResults) -> str:
     for setting in results.groups:
         columns, rows = comparison_rows(results, setting)
         lines = [[setting, *columns[1:]], ["---", *["---:"] * (len(columns) - 1)], *rows]
-        parts.append("\n".join(f"| {' | '.join(cells)} |" for cells in lines))
+        parts.append("\n".join(f"| {' | '.join(map(_markdown, cells))} |" for cells in lines))
     return "\n\n".join(parts) + "\n"
+
+
+def _markdown(cell: str) -> str:
+    """A cell whose text is no markup of the table, of HTML or of a formula."""
+    return re.sub(r"([\\|<$])", r"\\\1", cell)
 
 
 def _seeds(study: Study) -> str:

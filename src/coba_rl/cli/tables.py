@@ -51,7 +51,6 @@ def format_estimate(estimate: dict[str, float | None] | None) -> str:
     """A value with its interval, as the tables show it."""
     if estimate is None:
         return "not measured"
-    value, low, high = (
-        math.nan if estimate[key] is None else estimate[key] for key in ("value", "low", "high")
-    )
-    return f"{value:.3f}  [{low:.3f}, {high:.3f}]"
+    value, low, high = (estimate[key] for key in ("value", "low", "high"))
+    interval = "no interval" if low is None or high is None else f"[{low:.3f}, {high:.3f}]"
+    return f"{value:.3f}  {interval}"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from coba_rl.cli.config import RunConfig, TaskConfig
-from coba_rl.errors import ConfigError
+from coba_rl.cli.packages import need
+from coba_rl.errors import ConfigError, suggestion
 from coba_rl.tasks.base import Problem, Task
 
 logger = logging.getLogger(__name__)
@@ -18,6 +20,7 @@ def make_task(config: TaskConfig) -> Task:
         from coba_rl.tasks.prefix_scan import PrefixScan
 
         return PrefixScan(regime=config.regime)
+    need(["math_verify"], "task.name='math'")
     from coba_rl.tasks.math import MathTask
 
     if config.dataset is None:
@@ -39,18 +42,24 @@ def load_problems(name: str) -> tuple[Task, list[Problem]]:
         name: `prefix-scan`, a benchmark, `BENCHMARK=FILE` for a local copy of one, or a data file.
 
     Raises:
-        DatasetError: No such benchmark or file, or a file that cannot be used.
+        ConfigError: No such task, or a package that it needs is not installed.
+        DatasetError: No such file, or one that cannot be used.
     """
     if name == "prefix-scan":
         from coba_rl.tasks.prefix_scan import PrefixScan
 
         task = PrefixScan()
         return task, task.heldout_problems()
+    need(["math_verify"], f"task {name!r}")
     from coba_rl.tasks.math import BENCHMARKS, MathTask, load_benchmark
 
-    benchmark, _, file = name.partition("=")
-    if benchmark in BENCHMARKS:
+    benchmark, has_file, file = name.partition("=")
+    if benchmark in BENCHMARKS or (has_file and not Path(name).exists()):
         return MathTask(), load_benchmark(benchmark, path=file or None)
+    if not Path(name).suffix and "/" not in name:
+        raise ConfigError(
+            f"unknown task {name!r}. {suggestion(name, ['prefix-scan', *BENCHMARKS])} Or a data file."
+        )
     math_task = MathTask(data=name)
     return math_task, math_task.train_problems()
 

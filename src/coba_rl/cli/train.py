@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from coba_rl.cli.config import RunConfig, load_config, parse_overrides, to_toml
+from coba_rl.cli.packages import need
 from coba_rl.cli.run_folder import RunFolder
 from coba_rl.cli.summary import print_summary, write_report
 from coba_rl.cli.tables import print_json
@@ -36,12 +38,13 @@ class TrainCommand:
     def run(self) -> int:
         config = self._resolve()
         folder = RunFolder(self.output_dir or _default_folder(config))
-        if self.dry_run:
-            self._print_plan(config, folder)
-            return 0
+        need(["torch", "transformers", "trl", "datasets"], "train")
         summary = folder.read_summary() if self.resume else None
         if summary is not None and summary["steps"] >= config.training.steps:
             print(f"coba-rl: the run in {str(folder.path)!r} is finished.", file=sys.stderr)
+        elif self.dry_run:
+            _make_run(config, folder).check(self.resume)
+            self._print_plan(config, folder)
         else:
             summary = _train(config, folder, self.resume)
         if summary is not None:
@@ -89,18 +92,31 @@ def _default_folder(config: RunConfig) -> Path:
     return Path("runs") / f"{config.task.name}-{strategy}-seed{config.training.seed}"
 
 
-def _train(config: RunConfig, folder: RunFolder, resume: bool) -> dict[str, Any] | None:
-    """Train and measure; the summary, or None on processes other than the first."""
+def _make_run(config: RunConfig, folder: RunFolder) -> Any:
     from coba_rl.cli.trl_run import TrlRun  # imports torch
 
-    run = TrlRun(config, folder)  # checks everything that can be checked before the model is loaded
-    seconds = run.train(resume)
+    return TrlRun(config, folder)
+
+
+def _train(config: RunConfig, folder: RunFolder, resume: bool) -> dict[str, Any] | None:
+    """Train and measure; the summary, or None on processes other than the first."""
+    try:
+        seconds = _make_run(config, folder).train(resume)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_how_to_go_on(folder)) from None
     if int(os.environ.get("RANK", "0")) != 0:
         return None
     summary = summarise(config, folder, seconds)
     folder.write_summary(summary)
     write_report(folder.path)
     return summary
+
+
+def _how_to_go_on(folder: RunFolder) -> str:
+    if not folder.config_file.exists():
+        return "Nothing was written yet."
+    command = f"coba-rl train --output-dir {shlex.quote(str(folder.path))} --resume"
+    return f"Go on from step {folder.last_step()} with: {command}"
 
 
 def summarise(config: RunConfig, folder: RunFolder, seconds: float) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import torch
 
 from coba_rl.cli.config import RunConfig, TrainingConfig
-from coba_rl.errors import ConfigError, suggestion
+from coba_rl.cli.trl_settings import check_training_parts, read_settings
+from coba_rl.errors import CobaError, ConfigError
 from coba_rl.hosts.trl import CobaGRPOConfig
 
 
@@ -18,17 +18,14 @@ def make_trl_config(config: RunConfig, output_dir: Path, max_completion_length: 
     """TRL's configuration of a run. Nothing is written and no weights are loaded.
 
     Args:
-        config: The run's configuration; its section `trl` wins over everything derived from the others.
+        config: The run's configuration; its section `trl` adds to what the others decide.
         output_dir: Where the trainer puts its checkpoints.
         max_completion_length: Tokens of a rollout.
 
     Raises:
-        ConfigError: Sizes that do not divide, an unknown key, or a value that TRL refuses.
+        ConfigError: Sizes that do not divide, or a field or value that TRL cannot take.
     """
-    known = {field.name for field in dataclasses.fields(CobaGRPOConfig)}
-    for key in config.trl:
-        if key not in known:
-            raise ConfigError(f"Unknown config key 'trl.{key}'. {suggestion(key, known)}")
+    further = read_settings(config.trl)
     settings: dict[str, Any] = {
         "output_dir": str(output_dir),
         "max_completion_length": max_completion_length,
@@ -39,9 +36,13 @@ def make_trl_config(config: RunConfig, output_dir: Path, max_completion_length: 
         **_device(),
     }
     try:
-        return CobaGRPOConfig(**{**settings, **config.trl})
-    except (TypeError, ValueError) as error:
+        args = CobaGRPOConfig(**{**settings, **further})
+    except CobaError:
+        raise
+    except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(f"TRL refuses the configuration: {error}") from None
+    check_training_parts(args)
+    return args
 
 
 def _sizes(training: TrainingConfig) -> dict[str, Any]:

@@ -10,12 +10,14 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from jinja2 import TemplateError
 from transformers import AutoConfig, AutoTokenizer, PrinterCallback, TrainerCallback
-from transformers.utils import logging as transformers_logging
 
 from coba_rl.cli.config import RunConfig, to_toml
 from coba_rl.cli.heldout import HeldoutCallback
+from coba_rl.cli.models import check_model
 from coba_rl.cli.progress import TrainingProgress
+from coba_rl.cli.quiet import be_quiet
 from coba_rl.cli.run_folder import RunFolder
 from coba_rl.cli.tasks import heldout_problems, make_task, policy_source, without, without_overlong
 from coba_rl.cli.trl_config import make_trl_config
@@ -43,7 +45,7 @@ class TrlRun:
 
     def __init__(self, config: RunConfig, folder: RunFolder) -> None:
         self._config, self._folder = config, folder
-        _be_quiet()
+        be_quiet()
         self._task = make_task(config.task)
         self._problems = heldout_problems(config.task, self._task)
         self._source = policy_source(config)
@@ -53,13 +55,20 @@ class TrlRun:
         self._args = make_trl_config(config, folder.checkpoints, length)
         self._reward = _make_reward(self._task)
 
-    def check_resume(self) -> None:
-        """Refuse a checkpoint that cannot be gone on from, before anything in the folder is changed.
+    def check(self, resume: bool) -> None:
+        """Refuse a folder that `train` could not write, or go on from; nothing in it is changed.
+
+        Args:
+            resume: Whether the folder holds a run to go on with.
 
         Raises:
+            ConfigError: The folder already holds a run, or cannot be written.
             StateError: A file of the newest complete checkpoint is damaged, or its allocator state is of another
                 version or strategy.
         """
+        if not resume:
+            self._folder.check_new()
+            return
         self._folder.check_last_checkpoint()
         checkpoint = self._folder.last_checkpoint()
         if checkpoint is not None:
@@ -83,15 +92,15 @@ class TrlRun:
             StateError: The run to go on with is damaged.
         """
         is_main = self._args.process_index == 0
+        if is_main:
+            self.check(resume)
         if is_main and resume:
-            self.check_resume()
             self._folder.reopen(to_toml(self._config))
-        elif is_main:
-            self._folder.check_new()
         checkpoint, done = self._folder.last_checkpoint(), self._folder.last_step()
         # The trainer would train one more step from a checkpoint of the last one.
         is_trained = checkpoint is not None and done >= self._config.training.steps
-        trainer = self._make_trainer(str(checkpoint) if is_trained else self._source)
+        with self._folder.leaving_nothing():
+            trainer = self._make_trainer(str(checkpoint) if is_trained else self._source)
         if is_main and not resume:
             self._folder.create(to_toml(self._config))
         seconds = 0.0 if is_trained else self._train(trainer, checkpoint, done)
@@ -125,7 +134,7 @@ class TrlRun:
             )
         except CobaError:
             raise
-        except (OSError, ValueError, ImportError) as error:
+        except (ImportError, OSError, TypeError, ValueError) as error:
             raise ConfigError(f"policy.model={source!r} cannot be trained here: {error}") from None
         trainer.remove_callback(PrinterCallback)  # the progress bar shows what matters
         trainer.allocation_log = self._log_allocations
@@ -137,6 +146,7 @@ class TrlRun:
 
     def _make_dataset(self) -> Dataset:
         problems = without(self._task.train_problems(), self._problems)
+        self._check_chats([*problems, *self._problems])
         problems = without_overlong(problems, self._config, self._task, self._num_tokens)
         needed = self._config.training.prompts_per_step
         if len(problems) < needed:
@@ -147,6 +157,19 @@ class TrlRun:
         return Dataset.from_list(
             [{"prompt": p.prompt, "answer": p.answer, "prompt_id": p.prompt_id} for p in problems]
         )
+
+    def _check_chats(self, problems: list[Problem]) -> None:
+        """The tokenizer can write the prompts that are chats."""
+        chat = next((problem.prompt for problem in problems if not isinstance(problem.prompt, str)), None)
+        if chat is None:
+            return
+        try:
+            self._tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+        except (ImportError, TypeError, ValueError, TemplateError) as error:
+            raise ConfigError(
+                f"policy.model={self._source!r} cannot write prompts that are chats: {error} Take an instruct model, "
+                "or put a chat_template.jinja beside the tokenizer."
+            ) from None
 
     def _num_tokens(self, problem: Problem) -> int:
         if isinstance(problem.prompt, str):
@@ -192,16 +215,11 @@ def _make_reward(task: Task) -> Any:
     return correct
 
 
-def _be_quiet() -> None:
-    """Leave the terminal to the run's own progress bar and messages."""
-    transformers_logging.disable_progress_bar()
-    warnings.filterwarnings("ignore", category=FutureWarning, module=r"(transformers|trl|torch|accelerate)\.")
-
-
 def _load_tokenizer(source: str) -> Any:
     """The policy's tokenizer; its configuration is read too, which shows whether there is a model at all."""
+    check_model(source)
     try:
         AutoConfig.from_pretrained(source, trust_remote_code=False)
         return AutoTokenizer.from_pretrained(source, padding_side="left", trust_remote_code=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, ImportError) as error:
         raise ConfigError(f"policy.model={source!r} cannot be loaded: {error}") from None

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from coba_rl.cli.outputs import check_folder
+from coba_rl.cli.packages import need
 from coba_rl.cli.progress import counting
+from coba_rl.cli.quiet import be_quiet
 from coba_rl.cli.tables import print_json, print_table
 from coba_rl.errors import ConfigError
 
@@ -20,10 +23,13 @@ class WarmstartCommand:
     json: bool
 
     def run(self) -> int:
+        need(["torch", "transformers"], "warmstart")
+        check_folder(self.output_dir)
         if self.output_dir.exists() and any(self.output_dir.iterdir()):
             raise ConfigError(f"{str(self.output_dir)!r} is not empty. Choose another --output-dir.")
         from coba_rl.tasks.warmstart import warmstart
 
+        be_quiet()
         with counting(f"warm start, {self.regime}") as progress:
             metrics = warmstart(self.regime, seed=self.seed, output_dir=self.output_dir, progress=progress)
         if self.json:

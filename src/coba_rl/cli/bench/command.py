@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -18,9 +17,10 @@ from coba_rl.cli.bench.allocator import (
 from coba_rl.cli.bench.output import as_dict, print_parts, write_parts
 from coba_rl.cli.bench.race import QUICK, Effort, Part
 from coba_rl.cli.bench.solvers import measure_solvers
+from coba_rl.cli.outputs import check_folder
+from coba_rl.cli.packages import need
 from coba_rl.cli.progress import counting
 from coba_rl.cli.tables import print_json
-from coba_rl.errors import ConfigError
 
 _HOST_STEPS, _HOST_PROMPTS = 40, 64
 _QUICK_HOST_STEPS, _QUICK_HOST_PROMPTS = 2, 8
@@ -48,14 +48,11 @@ class BenchCommand:
         return 0
 
     def _check(self) -> None:
-        needed = ["matplotlib", "jinja2"] if self.output_dir else []
-        needed += ["torch", "trl"] if self.hosts else []
-        missing = [name for name in needed if importlib.util.find_spec(name) is None]
-        if missing:
-            extra = "trl" if missing[-1] in ("torch", "trl") else "report"
-            raise ConfigError(
-                f"This needs {', '.join(missing)}: pip install 'coba-rl[{extra}]', or leave the flag out."
-            )
+        if self.hosts:
+            need(["torch", "trl"], "--hosts")
+        if self.output_dir is not None:
+            need(["matplotlib", "jinja2"], "--output-dir")
+            check_folder(self.output_dir)
 
     def _measure(self) -> list[Part]:
         effort = QUICK if self.quick else Effort()

@@ -1,15 +1,8 @@
-"""What the terminal can show, and what it is spared."""
+"""What the terminal is spared."""
 
 from __future__ import annotations
 
 import warnings
-
-from rich.console import Console
-
-
-def progress_console() -> Console:
-    """Standard error, where progress is shown."""
-    return Console(stderr=True)
 
 
 def be_quiet() -> None:
