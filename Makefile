@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 BIN_VERL := .venv-verl/bin
+CODE := src tests docs recipes
+NEW_RUN = runs/$(shell date +%Y-%m-%d-%H%M%S)
 export TOKENIZERS_PARALLELISM := false
 
 
@@ -10,8 +12,8 @@ export TOKENIZERS_PARALLELISM := false
 help:            ## what can be made
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
-train: env       ## train the embedded policy with CoBA budgets through TRL, in minutes on a CPU
-	$(BIN)/coba-rl train
+train: env       ## train the embedded policy with CoBA budgets through TRL, in minutes on a CPU; ARGS="--steps 20"
+	$(BIN)/coba-rl train --output-dir $(NEW_RUN) $(ARGS)
 
 test: env lint chromium   ## everything CI checks
 	$(BIN)/pytest tests src --ignore tests/verl --ignore src/coba_rl/hosts/verl
@@ -21,8 +23,8 @@ soak: env        ## the long versions of the kill, fuzz and state-machine tests,
 	COBA_SOAK=1 $(BIN)/pytest tests/faults/test_killed.py tests/faults/test_readers.py tests/faults/test_state_machine.py
 
 lint: env        ## style, types, architecture, spelling, dependencies
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ty check src
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/typos src docs README.md CONTRIBUTING.md CHANGELOG.md
@@ -43,7 +45,7 @@ env: .venv/ready ## the environment of everything but verl
 	touch $@
 
 train-verl: env-verl  ## the same policy and task through verl: Ray, FSDP2, on CPU
-	$(BIN_VERL)/python -m coba_rl.cli.verl_train
+	$(BIN_VERL)/python -m coba_rl.cli.verl_train --output-dir $(NEW_RUN)-verl $(ARGS)
 
 test-verl: env-verl   ## short real verl jobs on CPU
 	$(BIN_VERL)/pytest tests/verl

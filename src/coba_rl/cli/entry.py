@@ -10,6 +10,7 @@ import sys
 from cyclopts import App, CoercionError, CycloptsError
 
 from coba_rl.cli.packages import explain_missing
+from coba_rl.cli.threads import wait_passively
 from coba_rl.errors import CobaError
 
 _MISTAKE, _INTERRUPTED, _NOT_READ = 2, 130, 1
