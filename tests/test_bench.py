@@ -78,7 +78,9 @@ def test_allocate(benchmark: Callable, strategy: str) -> None:
 def test_observe(benchmark: Callable) -> None:
     ids = prompt_ids(512)
     rollouts = [prompt_id for prompt_id in ids for _ in range(MEAN_BUDGET)]
-    benchmark(used_allocator("coba", ids).observe, rollouts, [0.0, 1.0] * 4096)
+    allocator = used_allocator("coba", ids)
+    benchmark(allocator.observe, rollouts, [0.0, 1.0] * 4096)
+    assert allocator.metrics()["coba/success_per_rollout"] == 0.5
 
 
 # --- The measurement ---

@@ -11,6 +11,7 @@ import pytest
 
 from coba_rl.cli.run_folder import RunFolder
 from coba_rl.files import read_jsonl
+from coba_rl.hosts.state import read_state
 from coba_rl.tasks.policy import policy_path
 from coba_rl.tasks.prefix_scan import PrefixScan
 
@@ -68,11 +69,23 @@ def test_the_run_folder_tells_the_whole_run(tmp_path: Path) -> None:
     assert json.loads(again.stdout)["training"]["prompts_per_step"] == 8
 
 
-@pytest.mark.parametrize("strategy", ["uniform", "knapsack", "coba-paper", "linear-decay"])
-def test_the_strategy_is_one_flag(tmp_path: Path, strategy: str) -> None:
-    summary = train(tmp_path / "run", "--strategy", strategy, "--steps", "2", *SMALL)
-    assert summary["strategy"] == strategy
-    assert summary["rollouts"] == 2 * 8 * 4
+@pytest.mark.parametrize(
+    ("strategy", "alpha"),
+    [("uniform", None), ("knapsack", None), ("coba-paper", 10.0), ("linear-decay", 10.0)],
+)
+def test_the_strategy_is_one_flag(tmp_path: Path, strategy: str, alpha: float | None) -> None:
+    """What was trained says so: the allocator in the checkpoint, and the preference of its first step."""
+    given = ["--strategy", strategy, "--steps", "2", "--training.save_every", "2", *SMALL]
+    assert train(tmp_path / "run", *given)["strategy"] == strategy
+    folder = RunFolder(tmp_path / "run")
+    checkpoint = folder.last_checkpoint()
+    assert checkpoint is not None
+    state = read_state(checkpoint)
+    assert state is not None
+    assert state["allocator"]["strategy"] == strategy
+    assert state["allocator"]["step"] == 2
+    first = next(record for record in read_jsonl(folder.metrics_file) if "loss" in record)
+    assert first.get("coba/alpha") == alpha
 
 
 def test_own_data_in_the_layout_of_dapo_math(tmp_path: Path) -> None:

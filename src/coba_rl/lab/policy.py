@@ -53,7 +53,7 @@ class LabPolicy:
             path, padding_side="left", trust_remote_code=False
         )
         self._max_new_tokens = max_new_tokens
-        self._eos, self._pad = self._tokenizer.eos_token_id, self._tokenizer.pad_token_id
+        self._eos = self._tokenizer.eos_token_id
 
     def decode(self, completion: Sequence[int]) -> str:
         """Text of a completion; one that never ended is marked, so that it cannot pass by accident."""

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from coba_rl.errors import ConfigError, suggestion
 from coba_rl.tasks.base import Problem, Task, content_id
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 OPERATORS: dict[str, Callable[[int, int], int]] = {
     "+": lambda a, b: a + b,
@@ -175,12 +172,6 @@ class PrefixScan(Task):
             (1.0, 0.0)
         """
         return float(completion.strip() == answer)
-
-    def policy_path(self) -> Path:
-        """Folder of the shipped policy of this regime, for `AutoModelForCausalLM.from_pretrained`."""
-        from coba_rl.tasks.policy import policy_path
-
-        return policy_path(self.regime)
 
     def _draw(self, stream: int, count: int, excluded: frozenset[str]) -> list[str]:
         """Draw `count` distinct prompts outside `excluded` from an independent stream of the seed."""
