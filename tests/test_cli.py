@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from coba_rl.cli import main
+from coba_rl.cli import main, verl_train
 from coba_rl.cli.app import app
 from coba_rl.cli.config import RunConfig, load_config, to_toml
 from coba_rl.cli.run_folder import RunFolder
@@ -289,3 +289,22 @@ def test_reopening_drops_what_came_after_the_last_whole_checkpoint(tmp_path: Pat
     assert folder.reopen("") == 2
     assert [record["step"] for record in read_jsonl(folder.allocations_file)] == [1, 2]
     assert [path.name for path in folder.checkpoints.iterdir()] == ["checkpoint-2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--strategy", "knapsak"], "Did you mean 'knapsack'"),
+        (["--steps", "2.9"], "--steps: '2.9', expected a whole number"),
+        ([], "needs verl, which is not installed: pip install 'coba-rl[verl]'"),
+    ],
+)
+def test_a_mistake_starts_no_verl(
+    arguments: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "verl", None)
+    assert verl_train.main(arguments) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert expected in line
+    assert not list(tmp_path.iterdir())

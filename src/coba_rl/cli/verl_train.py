@@ -14,8 +14,10 @@ from typing import Any
 
 from cyclopts import App
 
+from coba_rl.allocation import BudgetAllocator
 from coba_rl.cli.arguments import Count, Seed
 from coba_rl.cli.entry import run_app
+from coba_rl.cli.packages import need
 from coba_rl.cli.progress import TrainingProgress
 from coba_rl.cli.summary import print_summary
 from coba_rl.errors import ConfigError
@@ -234,6 +236,8 @@ def verl_train(
     json
         Print JSON instead of tables.
     """
+    BudgetAllocator(strategy, bounds=(2, 128))  # raises on an unknown one
+    need(["verl", "ray"], "this")
     os.environ["VERL_PLATFORM"] = "cpu"
     os.environ.setdefault("VERL_LOGGING_LEVEL", "WARNING")  # its messages go to the log, not the terminal
     name = strategy.replace(":", ".")
