@@ -63,6 +63,7 @@ def test_shipped_studies_are_sound(name: str) -> None:
         ({"titel": "x"}, "Did you mean 'title'"),
         ({"baselines": ["unifrom"]}, "Did you mean 'uniform'"),
         ({"baselines": []}, "baselines"),
+        ({"seeds": [1, 2, 1]}, "expected each once"),
         ({"seeds": ["a"]}, "'seeds.0' is 'a'"),
         ({"settings": {}}, "settings"),
         ({"settings": {"x": {"regim": "hard"}}}, "Did you mean 'regime'"),

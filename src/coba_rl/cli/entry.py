@@ -26,6 +26,7 @@ def run_app(app: App, arguments: list[str] | None = None) -> int:
     Returns:
         0; 2 for a mistake of the user's; 130 when interrupted; 1 when nobody reads the output any more.
     """
+    wait_passively()
     _write_any_text()
     app.suppress_keyboard_interrupt = False  # or cyclopts leaves without a word
     try:

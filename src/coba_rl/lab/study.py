@@ -127,6 +127,8 @@ def check_study(values: dict[str, Any], name: str) -> Study:
         study = validated(Study, values)
     except ConfigError as error:
         raise ConfigError(f"Study {name!r}: {error}") from None
+    if len(set(study.seeds)) < len(study.seeds):
+        raise ConfigError(f"Study {name!r}: seeds are {study.seeds}, expected each once.")
     for arm in study.baselines:
         if arm not in study.arms:
             raise ConfigError(
