@@ -92,3 +92,22 @@ def test_an_existing_file_is_not_written_over(tmp_path: Path, capsys: Captured) 
     assert main(["evaluate", HARD, "--output", str(output)]) == 2
     assert "exists already" in capsys.readouterr().err
     assert output.read_text() == "kept"
+
+
+@pytest.mark.usefixtures("half_judged")
+@pytest.mark.parametrize(("has_cuda", "placed"), [(True, "auto"), (False, None)])
+def test_the_model_is_placed_as_it_is_loaded(
+    has_cuda: bool, placed: str | None, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """Never as a whole on one GPU: it may need several."""
+    given: dict[str, Any] = {}
+
+    def load(_: str, **options: Any) -> None:
+        given.update(options)
+        raise OSError("no weights today")
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: has_cuda)
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", load)
+    assert main(["evaluate", HARD]) == 2
+    assert "no weights today" in capsys.readouterr().err
+    assert given["device_map"] == placed

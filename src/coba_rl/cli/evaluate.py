@@ -89,10 +89,15 @@ class EvaluateCommand:
             tokenizer = AutoTokenizer.from_pretrained(
                 self.model, padding_side="left", trust_remote_code=False
             )
-            model = AutoModelForCausalLM.from_pretrained(self.model, trust_remote_code=False)
+            model = AutoModelForCausalLM.from_pretrained(
+                self.model,
+                trust_remote_code=False,
+                device_map="auto"
+                if torch.cuda.is_available()
+                else None,  # over all GPUs, if one is too small
+            )
         except (OSError, ValueError, ImportError) as error:
             raise ConfigError(f"model {self.model!r} cannot be loaded: {error}") from None
-        model.to("cuda" if torch.cuda.is_available() else "cpu")
         with counting("completions") as progress:
             return sample_completions(
                 model,
