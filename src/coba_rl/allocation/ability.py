@@ -165,7 +165,7 @@ class AbilityEstimator(PassRateEstimator):
         scale = float(np.clip(self._scale * (1.0 + b), *_SCALES))
         b = scale / self._scale - 1.0
         self._scale = scale
-        self._shift += a + b * (self._shift - pivot)
+        self._shift += float(a + b * (self._shift - pivot))
         self._spread = float(np.clip(self._spread * (1.0 + b) ** 2, *_SPREADS))
         self._centre = float(
             np.clip(self._centre + a + b * (self._centre - pivot), -_LARGEST_LOGIT, _LARGEST_LOGIT)
