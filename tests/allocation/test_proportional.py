@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coba_rl import InfeasibleBudgetError
@@ -69,7 +69,6 @@ FAR_APART = st.lists(
 NEAR = st.lists(st.integers(0, 50).map(float), min_size=1, max_size=10)
 
 
-@settings(max_examples=4 * settings().max_examples)
 @given(problems(FAR_APART, least=1) | problems(NEAR))
 def test_exact_ties_included(problem: tuple[list[float], int, int, int]) -> None:
     weights, *rest = problem
@@ -77,7 +76,6 @@ def test_exact_ties_included(problem: tuple[list[float], int, int, int]) -> None
     assert proportional(np.array(weights), *rest).tolist() == expected
 
 
-@settings(max_examples=4 * settings().max_examples)
 @given(problems())
 def test_any_weights_get_their_exact_share_rounded_up_or_down(
     problem: tuple[list[float], int, int, int],
