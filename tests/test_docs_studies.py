@@ -23,7 +23,8 @@ def test_every_shipped_study_ran_in_full(name: str) -> None:
     assert {key: len(values) for key, values in finals.items()} == expected
     tables = (folder / "tables.md").read_text(encoding="utf-8")
     for (_, arm), values in finals.items():
-        assert f"| {arm} | {100 * sum(values) / len(values):.1f} [" in tables
+        final = f"{100 * sum(values) / len(values):.1f}"
+        assert re.search(rf"^\| {re.escape(arm)} \|( \d+ \|)? {re.escape(final)} \[", tables, re.M)
     assert study.question in (folder / "report.html").read_text(encoding="utf-8").replace("&#39;", "'")
     assert f"studies/{name}/report.html" in (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
 
@@ -60,6 +61,15 @@ def test_the_readme_shows_the_main_comparison() -> None:
     shown = [row for row in rows if row in readme]
     per_setting = len(load_study("main").arms)
     assert len(shown) >= 2 * per_setting  # the hard and the moderate regime
+
+
+def test_every_interval_in_the_readme_is_a_studys() -> None:
+    tables = "".join(path.read_text(encoding="utf-8") for path in STUDIES.glob("*/tables.md"))
+    shown = re.findall(
+        r"\S+ \[[-+]?\d+\.\d, [-+]?\d+\.\d\]", (ROOT / "README.md").read_text(encoding="utf-8")
+    )
+    assert len(shown) > 60
+    assert not [interval for interval in shown if interval.lstrip("(") not in tables]
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "docs" / "experiments").glob("*.toml")), ids=lambda f: f.stem)

@@ -123,7 +123,7 @@ def test_a_study_without_its_packages_says_so_before_it_runs(
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "scipy" else find(name))
     assert main(["study", "main", "--output-dir", str(tmp_path / "out")]) == 2
-    assert "A study needs scipy: pip install" in capsys.readouterr().err
+    assert "a study needs scipy, which is not installed: pip install" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

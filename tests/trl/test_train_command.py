@@ -212,7 +212,7 @@ def test_a_model_without_weights_leaves_no_folder(tmp_path: Path, capsys: pytest
     shutil.copytree(policy_path("hard"), tmp_path / "model", ignore=shutil.ignore_patterns("*.safetensors"))
     arguments = ["--output-dir", str(tmp_path / "runs" / "a"), "--model", str(tmp_path / "model"), *SMALL]
     assert main(["train", *arguments]) == 2
-    assert "cannot be trained here" in capsys.readouterr().err
+    assert "the folder has no weights" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 
