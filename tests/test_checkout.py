@@ -79,7 +79,7 @@ def test_training_again_makes_another_folder() -> None:
         ["make", "--dry-run", "--old-file=.venv/ready", "train", "ARGS=--steps 2"],
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
     ).stdout  # fmt: skip
-    assert re.search(r"coba-rl train --output-dir runs/[\d-]+ --steps 2$", plan.strip())
+    assert re.search(r"coba-rl train --output-dir runs/[\d-]+ --steps 2$", plan, re.MULTILINE)
 
 
 def test_ci_runs_the_two_commands_of_the_readme_in_their_order() -> None:

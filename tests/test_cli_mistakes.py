@@ -28,6 +28,9 @@ MISTAKES = {
     "unknown strategy": (["--strategy", "knapsak"], "Did you mean 'knapsack'"),
     "strategy that cannot be imported": (["--strategy", "no.such:Thing"], "cannot be imported"),
     "unknown option of a strategy": (["--allocation.kapa", "9"], "Did you mean 'kappa'"),
+    "option named as an argument of ours": (["--allocation.name", "x"], "no option 'name'"),
+    "option named as an argument of the allocator": (["--allocation.bounds", "[1, 2]"], "no option 'bounds'"),
+    "option named self": (["--allocation.self", "1"], "no option 'self'"),
     "option another strategy has": (
         ["--strategy", "uniform", "--allocation.kappa", "9"],
         "no option 'kappa'",

@@ -244,7 +244,14 @@ def test_an_interrupted_run_goes_on_by_the_command_it_names(tmp_path: Path) -> N
         "1",
     ]
     arguments = ["train", "--output-dir", str(folder), "--steps", "200", "--training.save_every", "1", *small]
-    process = subprocess.Popen(command(*arguments), stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command(*arguments),
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # which a shell's background job ignores
+    )
     deadline = time.monotonic() + 240
     while not list(folder.glob("checkpoints/*/COMPLETE")):
         assert process.poll() is None, process.stderr and process.stderr.read()

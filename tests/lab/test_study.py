@@ -71,6 +71,7 @@ def test_shipped_studies_are_sound(name: str) -> None:
         ({"settings": {"x": {"unsolvable": 1.5}}}, "'unsolvable' is 1.5"),
         ({"arms": {"uniform": {"strategy": "uniforn"}}}, "Did you mean 'uniform'"),
         ({"arms": {"uniform": {"options": {"kapa": 3}}}}, "kappa"),
+        ({"arms": {"uniform": {"options": {"bounds": [1, 2]}}}}, "no option 'bounds'"),
         ({"base": {"max_budget": 1}}, "bounds"),
         ({"base": {"tokens_of": "coba"}}, "belongs into an arm"),
         ({"settings": {"x": {"tokens_of": "coba"}}}, "belongs into an arm"),

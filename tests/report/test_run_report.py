@@ -217,6 +217,20 @@ def test_what_the_user_wrote_is_not_markup(pages) -> None:
     assert '<script>alert("not markup")</script>' in page.text
 
 
+@pytest.mark.parametrize(("logged", "unit"), [(True, "tokens"), (False, "rollouts")])
+def test_cost_is_in_tokens_where_their_number_is_known(
+    make_run, tmp_path: Path, logged: bool, unit: str
+) -> None:
+    folder = make_run()
+    metrics = folder / "metrics.jsonl"
+    if not logged:
+        text = metrics.read_text(encoding="utf-8").replace("completions/mean_length", "other")
+        metrics.write_text(text, encoding="utf-8")
+    source, page = report(folder, tmp_path)
+    assert f"{unit} so far" in source
+    assert f"against all {unit} generated so far" in page.text
+
+
 def test_an_unfinished_run_is_reported_as_far_as_it_got(make_run, tmp_path: Path) -> None:
     folder = make_run(finished=False)
     with (folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
@@ -240,7 +254,8 @@ def test_held_out_accuracy_is_drawn_where_it_was_measured(runs, monkeypatch) -> 
     monkeypatch.setattr(figures, "curves_figure", lambda *arguments: drawn.append(arguments[2][0]) or "")
     learning_section(read_run(runs["coba"]))
     values = [0.3, 0.4, 0.5, 0.6]
-    for curve, places in zip(drawn, ([0, 6, 12, 18], [0, 6 * 64, 12 * 64, 18 * 64]), strict=True):
+    tokens = [sum(64 * (4.0 + 0.5 * step) for step in range(1, last + 1)) for last in (0, 6, 12, 18)]
+    for curve, places in zip(drawn, ([0, 6, 12, 18], tokens), strict=True):
         assert [x for x, _ in curve.heldout] == places
         np.testing.assert_allclose([estimate.value for _, estimate in curve.heldout], values)
         np.testing.assert_allclose([estimate.high - estimate.low for _, estimate in curve.heldout], 0.1)

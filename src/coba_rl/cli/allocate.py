@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from coba_rl.allocation import Allocation, BudgetAllocator
+from coba_rl.allocation.strategies import make_strategy
 from coba_rl.cli.config import parse_overrides
 from coba_rl.cli.rates_file import Rates, check_output, read_rates, write_budgets
 from coba_rl.cli.tables import print_json, print_table
@@ -34,10 +35,9 @@ class AllocateCommand:
         if self.output is not None:
             check_output(self.output)
         options = parse_overrides({"": self.options})[""]
+        options = {name.replace("-", "_"): value for name, value in options.items()}
         allocator = BudgetAllocator(
-            self.strategy,
-            bounds=(self.min_budget, self.max_budget),
-            **{name.replace("-", "_"): value for name, value in options.items()},
+            make_strategy(self.strategy, **options), bounds=(self.min_budget, self.max_budget)
         )
         allocation = allocate_rates(allocator, read_rates(self.file), self.total)
         records = [

@@ -10,6 +10,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field
 
 from coba_rl.allocation import BudgetAllocator
+from coba_rl.allocation.strategies import make_strategy
 from coba_rl.cli.arguments import MAX_SEED
 from coba_rl.config_file import read_toml, validated
 from coba_rl.errors import ConfigError
@@ -71,10 +72,9 @@ class AllocationConfig(BaseModel):
     def make_allocator(self) -> BudgetAllocator:
         """The allocator these settings describe."""
         return BudgetAllocator(
-            self.strategy,
+            make_strategy(self.strategy, **self.options()),
             bounds=(self.min_budget, self.max_budget),
             success_threshold=self.success_threshold,
-            **self.options(),
         )
 
 

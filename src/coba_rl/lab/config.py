@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from coba_rl.allocation import BudgetAllocator
+from coba_rl.allocation.strategies import make_strategy
 from coba_rl.allocation.strategies.coba import BetaStrategy
 from coba_rl.errors import OptionError
 
@@ -93,7 +94,8 @@ class LabConfig(BaseModel):
         options = {name: value for name, value in self.options.items() if value != ESTIMATE_EXACT}
         if self.strategy == "linear-decay":
             options = {"num_steps": self.steps, **options}
-        allocator = BudgetAllocator(self.strategy, bounds=(self.min_budget, self.max_budget), **options)
+        strategy = make_strategy(self.strategy, **options)
+        allocator = BudgetAllocator(strategy, bounds=(self.min_budget, self.max_budget))
         if self.value_threshold and not isinstance(allocator.strategy, BetaStrategy):
             raise OptionError(
                 f"value_threshold={self.value_threshold}: {self.strategy!r} has no value function of the pass rate. "

@@ -15,17 +15,19 @@ from coba_rl.report.figures import Curve, ValueStage
 from coba_rl.report.page import Figure, Figures, Section, Table, Text
 from coba_rl.report.records import RunRecords
 from coba_rl.report.series import (
+    MEAN_LENGTH,
     Windows,
     budget_by_bin,
     moving_average,
     rollouts_by_bin,
+    tokens_so_far,
     value_stages,
     visit_transitions,
 )
 
 
 def learning_section(run: RunRecords) -> Section:
-    """Success over the steps, and over the rollouts spent."""
+    """Success over the steps, and over what was generated."""
     title = "Learning, and what it cost"
     success_S = run.metric("coba/success_per_prompt")
     if not np.isfinite(success_S).any():
@@ -42,14 +44,13 @@ def learning_section(run: RunRecords) -> Section:
         caption += " Marks with bars are accuracy on held-out problems, with the 95 % interval over problems."
     shown = [Figure("Learning curve", svg, caption)]
     if len(run.allocations):
-        spent = _rollouts_spent(run)
+        unit, spent = _spent(run)
         marks = [(float(spent[step]), estimate) for step, estimate in run.heldout]
         curve = _curve(success_S, spent[run.step_S], marks)
-        svg = figures.curves_figure("figure-cost", "Success by rollouts spent", [curve], "rollouts so far")
+        svg = figures.curves_figure("figure-cost", f"Success by {unit} generated", [curve], f"{unit} so far")
         caption = (
-            "The same success against all rollouts generated so far, which is what a run costs. The "
-            "further left a height is reached, the cheaper it was. The rollouts of the held-out "
-            "measurements are not counted."
+            f"The same success against all {unit} generated so far, which is what a run costs. The further left a "
+            f"height is reached, the cheaper it was. The {unit} of the held-out measurements are not counted."
         )
         shown.append(Figure("Cost against accuracy", svg, caption))
     return Section("learning", title, [Figures(shown)])
@@ -62,10 +63,13 @@ def _curve(success_S: np.ndarray, x_S: np.ndarray, heldout: list[tuple[float, Es
     return Curve(label, x_S, success_S, moving_average(success_S, width), heldout)
 
 
-def _rollouts_spent(run: RunRecords) -> np.ndarray:
-    """(1 + last step,) rollouts generated up to and including each step, from step 0."""
+def _spent(run: RunRecords) -> tuple[str, np.ndarray]:
+    """Unit and (1 + last step,) amount generated up to each step, from step 0: tokens, or rollouts without their lengths."""
+    unit, spent = "tokens", tokens_so_far(run.step_S, run.metric(MEAN_LENGTH), run.allocations)
+    if spent is None:
+        unit, spent = "rollouts", np.cumsum(np.bincount(run.allocations.step_A, run.allocations.budget_A))
     last = max(run.steps_done, *(step for step, _ in run.heldout), 0)
-    return np.cumsum(np.bincount(run.allocations.step_A, run.allocations.budget_A, minlength=last + 1))
+    return unit, np.pad(spent, (0, max(0, last + 1 - len(spent))), mode="edge")
 
 
 def budget_section(run: RunRecords) -> Section:

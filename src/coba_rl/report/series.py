@@ -154,22 +154,34 @@ def rollouts_by_bin(allocations: Allocations) -> list[dict[str, Any]]:
 
 
 def generated_tokens(step_S: np.ndarray, mean_length_S: np.ndarray, allocations: Allocations) -> int | None:
-    """Tokens of all completions of a run's allocations; None unless each of their steps logged a mean length.
+    """Tokens of all completions of a run; see `tokens_so_far`."""
+    tokens = tokens_so_far(step_S, mean_length_S, allocations)
+    return None if tokens is None else round(float(tokens[-1]))
+
+
+def tokens_so_far(
+    step_S: np.ndarray, mean_length_S: np.ndarray, allocations: Allocations
+) -> np.ndarray | None:
+    """Tokens of a run's completions up to each step; None unless every step with allocations logged a mean length.
 
     Args:
         step_S: Steps, counted from 1.
         mean_length_S: Mean tokens of the completions generated for each; NaN where none was logged.
         allocations: What was generated.
 
+    Returns:
+        (1 + last step,) generated up to and including each step, from step 0.
+
     Example:
         >>> line = {"step": 1, "prompt_id": "a", "pass_rate": None, "budget": 4, "successes": 1.0, "attempts": 4}
-        >>> generated_tokens(np.array([1]), np.array([2.5]), Allocations.from_records([line]))
-        10
+        >>> tokens_so_far(np.array([1]), np.array([2.5]), Allocations.from_records([line])).tolist()
+        [0.0, 10.0]
     """
     lengths = dict(zip(step_S.tolist(), mean_length_S.tolist(), strict=True))
     length_A = np.array([lengths.get(step, np.nan) for step in allocations.step_A.tolist()])
-    tokens = float(np.sum(allocations.budget_A * length_A))
-    return round(tokens) if len(length_A) and np.isfinite(tokens) else None
+    if not len(length_A) or not np.isfinite(length_A).all():
+        return None
+    return np.cumsum(np.bincount(allocations.step_A, allocations.budget_A * length_A))
 
 
 def visit_transitions(allocations: Allocations) -> Transitions | None:

@@ -61,7 +61,7 @@ def strategy_class(name: str) -> type[Strategy]:
     return found
 
 
-def make_strategy(name: str, **options: Any) -> Strategy:
+def make_strategy(name: str, /, **options: Any) -> Strategy:
     """Build a strategy from its name and options.
 
     Raises:
