@@ -22,6 +22,7 @@ def test_it_trains_and_reports_before_and_after(tmp_path: Path, capsys: pytest.C
     run.prepare()
     summary = run.summarise(run.train(timeout=1200))
     assert summary["rollouts"] == 2 * PROMPTS * ROLLOUTS
+    assert 2 <= summary["tokens"] / summary["rollouts"] <= run.task.max_completion_length
     # The second step sees the same prompts again, with a history.
     second = [r for r in read_jsonl(tmp_path / "checkpoints" / "allocations.jsonl") if r["step"] == 2]
     assert len({record["budget"] for record in second}) > 2

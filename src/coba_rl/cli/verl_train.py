@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from cyclopts import App
 
 from coba_rl.allocation import BudgetAllocator
@@ -24,7 +25,7 @@ from coba_rl.errors import ConfigError
 from coba_rl.evaluate import mean_estimate, paired_difference
 from coba_rl.files import read_jsonl, write_json
 from coba_rl.report.records import Allocations
-from coba_rl.report.series import rollouts_by_bin
+from coba_rl.report.series import generated_tokens, rollouts_by_bin
 from coba_rl.tasks.base import content_id
 from coba_rl.tasks.prefix_scan import PrefixScan
 
@@ -173,13 +174,19 @@ class VerlRun:
     def summarise(self, seconds: float) -> dict[str, Any]:
         """What the run came to, in the form of `coba-rl train`."""
         records = list(read_jsonl(self.folder / "checkpoints" / "allocations.jsonl"))
+        allocations = Allocations.from_records(records)
+        logged = [record for record in read_jsonl(self.metrics_file) if record["step"]]
+        lengths = [record["data"].get("response_length/mean", np.nan) for record in logged]
         budgets = [record["budget"] for record in records]
         before, after = self.heldout_accuracy(0), self.heldout_accuracy(self.steps)
-        dead = [r["data"]["coba/dead_groups"] for r in read_jsonl(self.metrics_file) if r["step"]]
+        dead = [record["data"]["coba/dead_groups"] for record in logged]
         return {
             "strategy": self.strategy,
             "steps": self.steps,
             "rollouts": sum(budgets),
+            "tokens": generated_tokens(
+                np.array([record["step"] for record in logged]), np.array(lengths), allocations
+            ),
             "budget_min": min(budgets),
             "budget_max": max(budgets),
             "dead_groups": sum(dead) / len(dead),
@@ -191,7 +198,7 @@ class VerlRun:
                 "after": mean_estimate(after).as_dict(),
                 "gain": paired_difference(after, before).as_dict(),
             },
-            "where_rollouts_went": rollouts_by_bin(Allocations.from_records(records)),
+            "where_rollouts_went": rollouts_by_bin(allocations),
         }
 
 
