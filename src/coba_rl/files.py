@@ -36,18 +36,28 @@ def write_atomic(path: Path, data: str | bytes) -> None:
         file.write(data.encode() if isinstance(data, str) else data)
 
 
+def to_json(value: Any, indent: int | None = None) -> str:
+    """JSON text, with null for every number that JSON does not have (NaN, infinities).
+
+    Example:
+        >>> to_json({"accuracy": float("nan")})
+        '{"accuracy": null}'
+    """
+    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
 def write_json(path: Path, value: Any) -> None:
-    """`write_atomic` of indented JSON, with null for every number that JSON does not have (NaN, infinities)."""
-    write_atomic(path, json.dumps(_finite(value), indent=2, allow_nan=False) + "\n")
+    """`write_atomic` of indented JSON, with nulls as in `to_json`."""
+    write_atomic(path, to_json(value, indent=2) + "\n")
 
 
 def write_jsonl(path: Path, records: list[dict[str, Any]]) -> None:
-    """`write_atomic` of one JSON object a line, with nulls as in `write_json`."""
+    """`write_atomic` of one JSON object a line, with nulls as in `to_json`."""
     write_atomic(path, _lines(records))
 
 
 def append_jsonl(path: Path, records: list[dict[str, Any]]) -> None:
-    """Append one JSON object a line, with nulls as in `write_json`."""
+    """Append one JSON object a line, with nulls as in `to_json`."""
     with path.open("a", encoding="utf-8") as file:
         file.write(_lines(records))
 
@@ -64,7 +74,7 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _lines(records: list[dict[str, Any]]) -> str:
-    return "".join(json.dumps(_finite(record), allow_nan=False) + "\n" for record in records)
+    return "".join(to_json(record) + "\n" for record in records)
 
 
 def _finite(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from coba_rl.cli.tables import format_estimate, print_json, print_table
 from coba_rl.cli.tasks import load_problems
 from coba_rl.errors import ConfigError, DatasetError
 from coba_rl.evaluate import Evaluation, summarize
-from coba_rl.files import write_atomic
+from coba_rl.files import write_jsonl
 from coba_rl.sampling import sample_completions, score_completions
 from coba_rl.tasks.base import Problem, Task
 
@@ -120,11 +119,11 @@ class EvaluateCommand:
             {
                 "prompt_id": problem.prompt_id,
                 "completions": group,
-                "scores": [None if math.isnan(score) else score for score in scores.tolist()],
+                "scores": scores.tolist(),
             }
             for problem, group, scores in zip(problems, completions, scores_PK, strict=True)
         ]
-        write_atomic(output, "".join(json.dumps(record) + "\n" for record in records))
+        write_jsonl(output, records)
 
     def _print(self, result: Evaluation) -> None:
         if self.json:

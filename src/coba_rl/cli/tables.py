@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import math
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from coba_rl.files import to_json
+
 
 def print_json(value: Any) -> None:
     """Print machine-readable results to standard output; a number that JSON lacks is null."""
-    print(json.dumps(_finite(value), indent=2, allow_nan=False))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    print(to_json(value, indent=2))
 
 
 def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
