@@ -34,6 +34,7 @@ JOB_TIMEOUT = 1200
 
 REWARD = '''
 import os
+import zlib
 
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **_):
@@ -42,7 +43,8 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **_)
 
 
 def compute_score_or_fail(data_source, solution_str, ground_truth, extra_info=None, **_):
-    if extra_info["split"] == "train" and len(solution_str) % 2 == 0:
+    # A quarter, by the text: a step in which no prompt keeps two rollouts would end the job.
+    if extra_info["split"] == "train" and zlib.crc32(solution_str.encode()) % 4 == 0:
         raise RuntimeError("this rollout is meant to fail")
     return {"score": 1.0, "acc": int(ground_truth) / 9}
 '''
