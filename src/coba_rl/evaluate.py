@@ -7,13 +7,14 @@ whatever number of its attempts could be judged.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from coba_rl.allocation.success import graded, reached
+from coba_rl.records import Estimate
 from coba_rl.sampling import sample_completions, score_completions
 
 __all__ = [
@@ -27,19 +28,6 @@ DIFFICULTY_CLASSES = ("0", "(0, 0.2]", "(0.2, 0.8)", "[0.8, 1)", "1")
 
 _EDGE = 1e-9
 _RESAMPLED_VALUES = 2_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A value with the ends of its 95 % interval (NaN where one prompt leaves the spread unknown)."""
-
-    value: float
-    low: float
-    high: float
-
-    def as_dict(self) -> dict[str, float | None]:
-        """Fit for JSON: a NaN becomes None."""
-        return {name: None if np.isnan(number) else number for name, number in asdict(self).items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,9 +193,9 @@ def test_no_text_in_a_configuration_is_code(foreign_module: str, tmp_path: Path,
 
 def test_only_module_and_class_name_code(foreign_module: str, mark: Path) -> None:
     with pytest.raises(UnknownStrategyError, match="Unknown strategy"):
-        AllocationConfig(strategy=foreign_module).make_allocator()
+        AllocationConfig(strategy=foreign_module).spec().build()
     assert not mark.exists()
-    AllocationConfig(strategy=f"{foreign_module}:Mine").make_allocator()
+    AllocationConfig(strategy=f"{foreign_module}:Mine").spec().build()
     assert mark.exists()
 
 

@@ -85,7 +85,7 @@ def checkpoint(saved, tmp_path) -> Path:
 def test_a_checkpoint_holds_the_state_of_its_step(saved):
     state = read_state(checkpoint_of(saved, 8))
     assert state is not None
-    resumed = saved.trainer.args.make_allocator()
+    resumed = saved.trainer.args.allocator_spec().build()
     resumed.load_state_dict(state["allocator"])
     assert resumed.state_dict() == saved.trainer.allocator.state_dict()
     assert read_state(checkpoint_of(saved, 4))["allocator"]["step"] == 4

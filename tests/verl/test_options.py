@@ -28,14 +28,9 @@ def test_every_strategy_and_each_of_its_options_can_be_set(strategy: str) -> Non
     default = BudgetAllocator(strategy).strategy.options()
     given = {key: value for key, value in default.items() if value is not None}
     options = CobaOptions.from_config({"strategy": strategy, "min_budget": 3, "max_budget": 9, **given})
-    allocator = options.make_allocator()
+    allocator = options.allocator.build()
     assert (allocator.strategy.name, allocator.bounds) == (strategy, (3, 9))
     assert allocator.strategy.options() == default
-
-
-def test_lists_of_the_configuration_become_tuples() -> None:
-    options = CobaOptions.from_config({"estimator": "posterior", "prior": [1.0, 2.0]})
-    assert options.make_allocator().strategy.prior == (1.0, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -51,17 +46,17 @@ def test_lists_of_the_configuration_become_tuples() -> None:
 )
 def test_a_wrong_option_is_an_error(section: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        CobaOptions.from_config(section).make_allocator()
+        CobaOptions.from_config(section).allocator.build()
 
 
 def test_a_job_that_cannot_run_is_refused_at_the_start() -> None:
-    options = CobaOptions(min_budget=6)
+    options = CobaOptions.from_config({"min_budget": 6})
     with pytest.raises(InfeasibleBudgetError):
-        options.check(options.make_allocator(), 8, 5, "grpo")
-    options = CobaOptions(min_budget=1)
+        options.check(options.allocator.build(), 8, 5, "grpo")
+    options = CobaOptions.from_config({"min_budget": 1})
     with pytest.raises(ConfigError, match="min_budget=1"):
-        options.check(options.make_allocator(), 8, 5, "grpo")
-    options.check(options.make_allocator(), 8, 5, "gae")
+        options.check(options.allocator.build(), 8, 5, "grpo")
+    options.check(options.allocator.build(), 8, 5, "gae")
 
 
 def dataset(rows: list[dict[str, Any]]) -> Any:

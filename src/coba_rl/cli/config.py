@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field
 
-from coba_rl.allocation import BudgetAllocator
-from coba_rl.allocation.strategies import make_strategy
+from coba_rl.allocation.spec import AllocatorSpec
 from coba_rl.cli.arguments import MAX_SEED
 from coba_rl.config_file import read_toml, validated
 from coba_rl.errors import ConfigError
@@ -65,17 +64,9 @@ class AllocationConfig(BaseModel):
     success_threshold: float | None = None
     """Reward from which a rollout counts as success; unset: the reward itself, in [0, 1]."""
 
-    def options(self) -> dict[str, Any]:
-        """The strategy's own options."""
-        return dict(self.model_extra or {})
-
-    def make_allocator(self) -> BudgetAllocator:
-        """The allocator these settings describe."""
-        return BudgetAllocator(
-            make_strategy(self.strategy, **self.options()),
-            bounds=(self.min_budget, self.max_budget),
-            success_threshold=self.success_threshold,
-        )
+    def spec(self) -> AllocatorSpec:
+        """What the allocator is made of."""
+        return AllocatorSpec.from_mapping(self.model_dump(), "allocation.")
 
 
 class TrainingConfig(_Section):
@@ -184,7 +175,7 @@ def _parse_value(text: str) -> Any:
 
 def _check(config: RunConfig) -> None:
     training, allocation = config.training, config.allocation
-    allocation.make_allocator()  # raises on a bad strategy, option or bound
+    allocation.spec().build()  # raises on a bad strategy, option or bound
     if not allocation.min_budget <= training.rollouts_per_prompt <= allocation.max_budget:
         raise ConfigError(
             f"training.rollouts_per_prompt={training.rollouts_per_prompt} is the mean budget and must lie within "

@@ -84,13 +84,14 @@ def _optimisation(training: TrainingConfig) -> dict[str, Any]:
 
 
 def _budgets(config: RunConfig) -> dict[str, Any]:
-    allocation = config.allocation
+    spec = config.allocation.spec()
+    low, high = spec.bounds
     return {
-        "strategy": allocation.strategy,
-        "min_budget": allocation.min_budget,
-        "max_budget": allocation.max_budget,
-        "success_threshold": allocation.success_threshold,
-        "strategy_options": allocation.options(),
+        "strategy": spec.strategy,
+        "min_budget": low,
+        "max_budget": high,
+        "success_threshold": spec.success_threshold,
+        "strategy_options": dict(spec.options),
     }
 
 

@@ -74,7 +74,7 @@ class TrlRun:
         if checkpoint is not None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the trainer says what has changed
-                AllocatorMemory(self._config.allocation.make_allocator()).load(checkpoint, {})
+                AllocatorMemory(self._config.allocation.spec().build()).load(checkpoint, {})
 
     def train(self, resume: bool) -> float:
         """Train to the last step, from the newest complete checkpoint if there is one, and save the policy.

@@ -25,7 +25,6 @@ from transformers.integrations import get_reporting_integration_callbacks
 from coba_rl.cli.packages import need
 from coba_rl.errors import ConfigError
 from coba_rl.hosts.trl import CobaGRPOConfig
-from coba_rl.hosts.trl.config import OPTION_FIELDS
 
 CHOICES: dict[str, Any] = {
     "loss_type": Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"],
@@ -78,7 +77,6 @@ ELSEWHERE: dict[str, str] = {
     "prompt_id_column": "prompts are identified by the task",
     "remove_unused_columns": "the task needs all its columns",
     "strategy_options": "set them in the section allocation",
-    **{name: f"set allocation.{option}" for option, name in OPTION_FIELDS.items()},
     **dict.fromkeys(
         (
             "do_eval", "eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "eval_accumulation_steps",

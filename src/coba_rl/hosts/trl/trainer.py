@@ -110,7 +110,7 @@ class CobaGRPOTrainer(GRPOTrainer):
             raise ConfigError(
                 f"args is a {type(args).__name__}: expected a CobaGRPOConfig, which takes the same arguments."
             )
-        self.allocator = args.make_allocator()
+        self.allocator = args.allocator_spec().build()
         self._memory = AllocatorMemory(self.allocator)
         self.last_allocation: Allocation | None = None
         self.allocation_log: Callable[[list[dict[str, Any]]], None] | None = None

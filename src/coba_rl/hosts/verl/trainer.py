@@ -50,7 +50,7 @@ class CobaTrainerSync(PPOTrainerSync):
         self.coba_options = CobaOptions.from_config(
             OmegaConf.to_container(section, resolve=True) if section is not None else None
         )
-        allocator = self.coba_options.make_allocator()
+        allocator = self.coba_options.allocator.build()
         rollout_n = int(config.actor_rollout_ref.rollout.n)
         self.coba_options.check(
             allocator, int(config.data.train_batch_size), rollout_n, config.algorithm.adv_estimator
