@@ -41,7 +41,7 @@ def test_budgets_follow_the_recorded_outcomes(tiny: Any, number: int) -> None:
         gradient_accumulation_steps=1,
         max_steps=len(steps),
         shuffle_dataset=False,
-        **case["options"],
+        strategy_options=case["options"],
     )
     given = [generation["allocation"].budgets.tolist() for generation in run.generations]
     assert given == [step["budgets"] for step in steps]

@@ -12,6 +12,7 @@ from trl_reference import reference_advantages
 from trl_tiny import Run, prompts, text_of, varied
 
 from coba_rl.allocation import STRATEGIES
+from coba_rl.allocation.strategies.decay import LinearDecay
 from coba_rl.tasks.base import content_id
 
 pytestmark = pytest.mark.trl
@@ -140,20 +141,33 @@ def test_every_strategy_trains_and_spends_the_total(tiny, strategy):
     run = tiny.train(strategy=strategy, data=prompts(8), max_steps=5, max_budget=10)
     assert len(run.records) == 5
     for step, records in enumerate(run.records, start=1):
-        budgets = [record["budget"] for record in records]
+        budgets = [record.budget for record in records]
         assert sum(budgets) == 16
         assert min(budgets) >= 2
         assert max(budgets) <= 10
-        assert {record["step"] for record in records} == {step}
+        assert {record.step for record in records} == {step}
 
 
-def test_linear_decay_learns_the_number_of_allocations(tiny):
-    by_steps = tiny.train(strategy="linear-decay", max_steps=6, num_iterations=2)
-    assert by_steps.trainer.allocator.strategy.num_steps == 3
-    by_epochs = tiny.train(strategy="linear-decay", max_steps=-1, num_train_epochs=2, data=prompts(8))
-    assert by_epochs.trainer.allocator.strategy.num_steps == len(by_epochs.records) == 4
-    given = tiny.train(strategy="linear-decay", max_steps=2, num_steps=50)
-    assert given.trainer.allocator.strategy.num_steps == 50
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"max_steps": 6, "num_iterations": 2}, 3),
+        ({"max_steps": -1, "num_train_epochs": 2, "data": prompts(8)}, 4),
+    ],
+    ids=["steps", "epochs"],
+)
+def test_a_strategy_is_told_the_number_of_allocations(tiny, monkeypatch, options, expected):
+    told = []
+
+    def begin(self: LinearDecay, num_allocations: int) -> None:
+        told.append(num_allocations)
+        begin_itself(self, num_allocations)
+
+    begin_itself = LinearDecay.begin
+    monkeypatch.setattr(LinearDecay, "begin", begin)
+    run = tiny.train(strategy="linear-decay", **options)
+    assert set(told) == {expected}
+    assert len(run.records) == expected
 
 
 def test_records_and_metrics_tell_what_happened(tiny):
@@ -163,14 +177,14 @@ def test_records_and_metrics_tell_what_happened(tiny):
         for record, group in zip(
             records, np.split(rewards, np.cumsum(generation["allocation"].budgets)[:-1]), strict=True
         ):
-            assert record["budget"] == record["attempts"] == len(group)
-            assert record["successes"] == group.sum()
-        means = [record["successes"] / record["attempts"] for record in records]
+            assert record.budget == record.attempts == len(group)
+            assert record.successes == group.sum()
+        means = [record.successes / record.attempts for record in records]
         assert log["coba/success_per_prompt"] == pytest.approx(np.mean(means))
         assert (
             log["coba/success_per_rollout"] == pytest.approx(rewards.mean()) == pytest.approx(log["reward"])
         )
-        assert log["coba/budget_max"] == max(record["budget"] for record in records)
+        assert log["coba/budget_max"] == max(record.budget for record in records)
     assert run.trainer.last_allocation is run.generations[-1]["allocation"]
 
 
@@ -179,8 +193,8 @@ def test_pass_rates_are_those_of_the_last_visit(tiny):
     last: dict[Any, float] = {}
     for records in run.records:
         for record in records:
-            assert record["pass_rate"] == last.get(record["prompt_id"])
-            last[record["prompt_id"]] = record["successes"] / record["attempts"]
+            assert record.pass_rate == last.get(record.prompt_id)
+            last[record.prompt_id] = record.successes / record.attempts
 
 
 def test_per_prompt_weighting_gives_every_prompt_the_same_say(tiny):
@@ -219,11 +233,11 @@ def test_prompts_that_occur_twice_share_a_history_but_not_a_group(tiny):
     run = tiny.train(data=data, max_steps=3, min_budget=1)
     for generation, records in zip(run.generations, run.records, strict=True):
         assert len(records) == 4
-        assert len({record["prompt_id"] for record in records}) == 3
+        assert len({record.prompt_id for record in records}) == 3
         expected = reference_advantages(
             generation["rewards"].numpy().astype(float),
             np.ones(1),
-            [record["budget"] for record in records],
+            [record.budget for record in records],
             "group",
             "sum_then_normalize",
         )

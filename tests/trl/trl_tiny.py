@@ -20,6 +20,7 @@ from transformers.utils import logging
 from trl import GRPOConfig
 
 from coba_rl.hosts.trl import CobaGRPOConfig, CobaGRPOTrainer
+from coba_rl.records import AllocationRecord
 
 CHARACTERS = "0123456789+=ab"
 CHAT_TEMPLATE = (
@@ -74,7 +75,7 @@ class Run:
     logs: list[dict[str, Any]] = field(default_factory=list)
     generations: list[dict[str, Any]] = field(default_factory=list)
     """Per training generation: advantages, rewards (all functions), prompts and completions as text."""
-    records: list[list[dict[str, Any]]] = field(default_factory=list)
+    records: list[list[AllocationRecord]] = field(default_factory=list)
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
@@ -82,7 +83,7 @@ class Run:
 
     @property
     def budgets(self) -> list[dict[Any, int]]:
-        return [{record["prompt_id"]: record["budget"] for record in step} for step in self.records]
+        return [{record.prompt_id: record.budget for record in step} for step in self.records]
 
 
 class _Logs(TrainerCallback):

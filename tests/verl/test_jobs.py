@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from coba_rl.hosts.state import STATE_FILE
+from coba_rl.hosts.state import read_state
 
 # Time for two jobs that would hang.
 pytestmark = [pytest.mark.verl, pytest.mark.filterwarnings("default"), pytest.mark.timeout(2700)]
@@ -59,8 +59,7 @@ def test_a_resumed_job_allocates_as_if_it_had_never_stopped(run_job: RunJob, tmp
     assert sorted(again.metrics) == [5, 6, 7, 8]
     assert again.allocations == job.allocations
     states = [
-        json.loads((j.checkpoints / "global_step_8" / STATE_FILE).read_text())["allocator"]["strategy_state"]
-        for j in (job, again)
+        read_state(j.checkpoints / "global_step_8")["allocator"]["strategy_state"] for j in (job, again)
     ]
     assert states[0] == states[1]
 

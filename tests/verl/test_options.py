@@ -108,3 +108,20 @@ def test_pictures_are_identified_by_their_bytes() -> None:
     ids = PromptIds(BY_CONTENT)
     one, same, other = ids.of(["s"] * 3, [{}] * 3, [prompt(1), prompt(1), prompt(2)])
     assert one == same != other
+
+
+@pytest.mark.parametrize("scheme", [BY_INDEX, BY_CONTENT])
+def test_ids_of_the_data_are_those_of_its_batches(scheme: str) -> None:
+    rows = [
+        {"data_source": "s", "extra_info": {"index": i}, "prompt": [{"role": "user", "content": text}]}
+        for i, text in enumerate("abc")
+    ]
+    ids = PromptIds(scheme)
+    batch = [[row[name] for row in rows] for name in ("data_source", "extra_info", "prompt")]
+    assert ids.of_dataset(dataset(rows)) == ids.of(*batch)
+
+
+def test_ids_of_data_with_pictures_are_not_read_ahead() -> None:
+    rows = [{"prompt": [{"role": "user", "content": "<image>"}], "images": [[1]]}]
+    assert PromptIds(BY_CONTENT).of_dataset(dataset(rows)) is None
+    assert PromptIds(BY_CONTENT).of_dataset(object()) is None

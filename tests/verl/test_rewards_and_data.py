@@ -76,7 +76,7 @@ def test_the_data_script_keeps_benchmarks_out_of_the_training_data(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "module", ["options", "outcomes", "prompts", "allocation_log", "step", "filtering", "rewards", "data"]
+    "module", ["options", "outcomes", "prompts", "run_log", "filtering", "rewards", "data"]
 )
 def test_docstring_examples_run(module: str) -> None:
     result = doctest.testmod(

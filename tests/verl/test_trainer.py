@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import datasets
 import numpy as np
@@ -17,11 +19,12 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.utils import tensordict_utils as tu
 
+from coba_rl.allocation.strategies.decay import LinearDecay
 from coba_rl.errors import CobaError, StateError
-from coba_rl.hosts.state import STATE_FILE, read_state, write_state
-from coba_rl.hosts.verl.allocation_log import AllocationLog
-from coba_rl.hosts.verl.prompts import BY_CONTENT, BY_INDEX, PromptIds, data_order
+from coba_rl.hosts.state import STATE_FILE, read_state
+from coba_rl.hosts.verl.run_log import RunLog
 from coba_rl.hosts.verl.trainer import ROLLOUT_FIELD, CobaTrainerSync
+from coba_rl.records import ALLOCATIONS_FILE, METRICS_FILE
 
 # verl and its dependencies warn at import; their warnings are not ours to fix.
 pytestmark = [pytest.mark.verl, pytest.mark.filterwarnings("default")]
@@ -47,8 +50,16 @@ def make_trainer(tmp_path: Path, rollout_n: int, num_prompts: int, **coba: Any) 
     OmegaConf.set_struct(config, True)
     trainer = CobaTrainerSync(config)
     trainer.config = config
-    trainer.prompt_ids, trainer.data_order, trainer.steps_per_epoch = PromptIds(BY_INDEX), "order", 3
+    trainer.steps_per_epoch, trainer.total_training_steps = 3, 70
+    use_data(trainer, [{"data_source": "s", "extra_info": {"index": i}} for i in "abc"])
     return trainer
+
+
+def use_data(trainer: CobaTrainerSync, rows: list[dict[str, Any]]) -> None:
+    """As when the trainer reads its data."""
+    trainer.train_dataset = SimpleNamespace(dataframe=datasets.Dataset.from_list(rows), prompt_key="prompt")
+    with patch.object(PPOTrainer, "_init_dataloader", lambda self: None):
+        trainer._init_dataloader()
 
 
 @pytest.fixture
@@ -82,11 +93,13 @@ def objects(values: list[Any]) -> np.ndarray:
     return array
 
 
-def submit(trainer: CobaTrainerSync, stand_ins: SimpleNamespace, prompt_ids: list[str]) -> list[int]:
+def submit(
+    trainer: CobaTrainerSync, stand_ins: SimpleNamespace, prompt_ids: list[str], first: int = 0
+) -> list[int]:
     """Submit a batch; the budgets verl's agent loop would read."""
     batch = tu.get_tensordict(
         {
-            "uid": objects([f"uid-{i}" for i in range(len(prompt_ids))]),
+            "uid": objects([f"uid-{first + i}" for i in range(len(prompt_ids))]),
             "data_source": objects(["s"] * len(prompt_ids)),
             "extra_info": objects([{"index": prompt_id} for prompt_id in prompt_ids]),
             "raw_prompt": objects([[{"role": "user", "content": i}] for i in prompt_ids]),
@@ -94,7 +107,7 @@ def submit(trainer: CobaTrainerSync, stand_ins: SimpleNamespace, prompt_ids: lis
     )
     trainer._submit_batch_to_rollout(batch)
     if ROLLOUT_FIELD not in stand_ins.submitted:
-        return [trainer.coba_step.mean_budget] * len(prompt_ids)
+        return [trainer.mean_budget] * len(prompt_ids)
     return stand_ins.submitted[ROLLOUT_FIELD].tolist()
 
 
@@ -139,7 +152,9 @@ def test_budgets_equal_the_recorded_ones(
         assert metrics["coba/padding_rows"] == 1
         assert metrics["coba/missing_rollouts"] == 0
         assert metrics["coba/score_per_prompt"] == pytest.approx(metrics["coba/success_per_prompt"] / 10)
-    records = [json.loads(line) for line in trainer.allocation_log.path.read_text().splitlines()]
+    records = [
+        json.loads(line) for line in (trainer.run_log.folder / ALLOCATIONS_FILE).read_text().splitlines()
+    ]
     assert [record["budget"] for record in records] == [b for step in case["steps"] for b in step["budgets"]]
     assert [record["successes"] for record in records] == [
         sum(group) for step in case["steps"] for group in step["successes"]
@@ -165,46 +180,46 @@ def test_state_is_saved_before_the_checkpoint_and_restored(
         finish(trainer, stand_ins, step, [[1] * budgets[0], [0, 1] + [0] * (budgets[1] - 2)])
         if step == 1:
             trainer._save_checkpoint()
-            state = trainer.coba_step.allocator.state_dict()
+            state = trainer.session.allocator.state_dict()
     assert stand_ins.saved == [1]
     resumed = make_trainer(tmp_path, 4, 2, max_budget=7)
     stand_ins.loads = 1
     resumed._load_checkpoint()
-    assert resumed.coba_step.allocator.state_dict() == state
-    steps = [json.loads(line)["step"] for line in resumed.allocation_log.path.read_text().splitlines()]
+    assert resumed.session.allocator.state_dict() == state
+    steps = [
+        json.loads(line)["step"]
+        for line in (resumed.run_log.folder / ALLOCATIONS_FILE).read_text().splitlines()
+    ]
     assert steps == [1, 1]
 
 
-@pytest.mark.parametrize(
-    "content", ["{", "[]", '{"version": 1}', '{"version": 1, "allocator": {"version": 1}}']
-)
-def test_a_damaged_state_names_its_file(content: str, tmp_path: Path, stand_ins: SimpleNamespace) -> None:
+def test_a_damaged_state_names_its_file(tmp_path: Path, stand_ins: SimpleNamespace) -> None:
     trainer = make_trainer(tmp_path, 4, 2)
     folder = tmp_path / "job" / "global_step_3"
-    write_state(folder, {"allocator": {}})
-    (folder / STATE_FILE).write_text(content)
+    folder.mkdir(parents=True)
+    (folder / STATE_FILE).write_text("{")
     stand_ins.loads = 3
     with pytest.raises(StateError, match=STATE_FILE):
         trainer._load_checkpoint()
 
 
-def test_a_newer_state_is_refused(tmp_path: Path) -> None:
-    (tmp_path / STATE_FILE).write_text('{"version": 99, "allocator": {}}')
-    with pytest.raises(StateError, match="version 99"):
-        read_state(tmp_path)
-
-
-def test_a_missing_state_and_other_prompt_ids_are_warned_of(
-    tmp_path: Path, stand_ins: SimpleNamespace
-) -> None:
+def test_what_changed_since_the_checkpoint_is_warned_of(tmp_path: Path, stand_ins: SimpleNamespace) -> None:
     trainer = make_trainer(tmp_path, 4, 2)
-    stand_ins.loads = 3
+    stand_ins.loads = trainer.global_steps = 3
     with pytest.warns(UserWarning, match="pass rates start anew"):
         trainer._load_checkpoint()
+    budgets = submit(trainer, stand_ins, ["a", "b"])
+    finish(trainer, stand_ins, 3, [[1] * budget for budget in budgets])
     trainer._save_checkpoint()
-    trainer.prompt_ids = PromptIds(BY_CONTENT)
-    with pytest.warns(UserWarning, match="will not be found"):
-        trainer._load_checkpoint()
+    other = make_trainer(tmp_path, 3, 2)
+    use_data(other, [{"prompt": [{"role": "user", "content": text}]} for text in "ab"])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        other._load_checkpoint()
+    said = [str(warning.message) for warning in caught]
+    assert "actor_rollout_ref.rollout.n was 4 when the checkpoint was saved and is 3 now." in said
+    assert "prompt_ids was 'index' when the checkpoint was saved and is 'content' now." in said
+    assert any("2 of 2 prompts with a history are not in the training data any more" in line for line in said)
 
 
 @pytest.mark.parametrize(
@@ -218,8 +233,10 @@ def test_data_in_another_order_amid_an_epoch_are_warned_of(
     OmegaConf.update(trainer.config, "algorithm.filter_groups.enable", filters, force_add=True)
     rows = [{"prompt": [{"role": "user", "content": text}]} for text in "abcdef"]
     for order in (rows, rows[::-1]):
-        dataset = SimpleNamespace(dataframe=datasets.Dataset.from_list(order), prompt_key="prompt")
-        trainer.data_order = data_order(dataset)
+        if order is not rows:
+            trainer = make_trainer(tmp_path, 4, 2)
+            OmegaConf.update(trainer.config, "algorithm.filter_groups.enable", filters, force_add=True)
+        use_data(trainer, order)
         if order is rows:
             trainer.global_steps = stand_ins.loads = step
             trainer._save_checkpoint()
@@ -230,12 +247,27 @@ def test_data_in_another_order_amid_an_epoch_are_warned_of(
         assert said == (is_said and order is not rows)
 
 
-def test_a_damaged_allocation_log_is_an_error(tmp_path: Path) -> None:
-    log = AllocationLog(tmp_path)
+@pytest.mark.parametrize("name", [ALLOCATIONS_FILE, METRICS_FILE])
+def test_a_damaged_record_is_an_error(tmp_path: Path, name: str) -> None:
+    log = RunLog(tmp_path)
     log.truncate(0)
-    log.path.write_text('{"step": 1}\nnonsense\n{"step": 2}\n')
-    with pytest.raises(StateError, match=r"allocations\.jsonl"):
+    (tmp_path / name).write_text('{"step": 1}\nnonsense\n{"step": 2}\n')
+    with pytest.raises(StateError, match=name):
         log.truncate(1)
+
+
+def test_metrics_are_written_beside_the_checkpoints(
+    tmp_path: Path, stand_ins: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compute(self: Any, batch: Any, metrics: dict[str, Any], *_: Any, **__: Any) -> None:
+        metrics.update({"response_length/mean": np.float32(2.5), "text": "no number", "nan": math.nan})
+
+    monkeypatch.setattr(PPOTrainer, "_compute_metrics", compute)
+    trainer = make_trainer(tmp_path, 4, 2)
+    trainer.global_steps = 5
+    trainer._compute_metrics(None, {"coba/alpha": 2.0}, {}, global_steps=5, epoch=0)
+    line = (trainer.run_log.folder / METRICS_FILE).read_text()
+    assert json.loads(line) == {"step": 5, "coba/alpha": 2.0, "response_length/mean": 2.5}
 
 
 def test_discarded_groups_are_observed(
@@ -254,8 +286,8 @@ def test_discarded_groups_are_observed(
     buffer._clear_groups("val", {"uid-0"})
     buffer._clear_groups("train", {"uid-0"})
     assert cleared == [{"uid-0"}, {"uid-0"}]
-    records, _ = trainer.coba_step.finish(1)
-    assert [record["attempts"] for record in records] == [2, 0]
+    records, _ = trainer.session.finish(1)
+    assert [record.attempts for record in records] == [2, 0]
 
 
 def stand_balancing_in(
@@ -292,7 +324,9 @@ def test_a_lone_rollout_is_observed_but_trained_on_only_where_nothing_is_compare
     assert balanced[0].keys == [key for key in rows if key not in dropped]
     assert metrics == {"coba/dropped_rows": len(dropped)}
     trainer._compute_advantage(balanced[0], metrics)
-    records = [json.loads(line) for line in trainer.allocation_log.path.read_text().splitlines()]
+    records = [
+        json.loads(line) for line in (trainer.run_log.folder / ALLOCATIONS_FILE).read_text().splitlines()
+    ]
     assert [(record["successes"], record["attempts"]) for record in records] == [(2.0, 2), (1.0, 1)]
 
 
@@ -312,28 +346,32 @@ def test_filtered_batches_keep_to_the_total_and_all_their_rollouts_are_observed(
     tmp_path: Path, stand_ins: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cleared, balanced = stand_balancing_in(monkeypatch, stand_ins)
-    trainer = make_trainer(tmp_path, 3, 2)
+    trainer = make_trainer(tmp_path, 4, 2)
     with open_dict(trainer.config):
         trainer.config.algorithm.filter_groups = {"enable": True}
     submit(trainer, stand_ins, ["a", "b"])
+    submit(trainer, stand_ins, ["c"], first=2)  # a refill; two of its rollouts fail
     # The only winner of the second group is the last of its rollouts.
-    groups = [0, 1], [0, 0, 0, 0, 1]
+    groups = [0, 1, 0, 0], [0, 0, 0, 1], [0, 1]
     rows = {
         f"uid-{i}_{session}_0": value for i, group in enumerate(groups) for session, value in enumerate(group)
     }
     stand_ins.queue.rows = {key: stand_ins.queue.row(success, acc=success) for key, success in rows.items()}
-    batch = KVBatchMeta(partition_id="train", keys=list(rows), tags=[{"seq_len": i} for i in range(7)])
+    batch = KVBatchMeta(partition_id="train", keys=list(rows), tags=[{"seq_len": i} for i in range(10)])
     metrics: dict[str, float] = {}
     trainer._balance_batch(batch, metrics)
-    assert cleared == ["uid-1_3_0"]
+    assert cleared == ["uid-0_3_0", "uid-1_2_0"]
     assert balanced[0].keys == [key for key in rows if key not in cleared]
-    assert [tag["seq_len"] for tag in balanced[0].tags] == [0, 1, 2, 3, 4, 6]
-    assert metrics == {"coba/dropped_rows": 1.0}
+    assert [tag["seq_len"] for tag in balanced[0].tags] == [0, 1, 2, 4, 5, 7, 8, 9]
+    assert metrics == {"coba/dropped_rows": 2.0}
     trainer.global_steps = 1
     trainer._compute_advantage(balanced[0], metrics)
-    records = [json.loads(line) for line in trainer.allocation_log.path.read_text().splitlines()]
-    assert [(record["successes"], record["attempts"]) for record in records] == [(1.0, 2), (1.0, 5)]
-    assert metrics["coba/score_per_prompt"] == pytest.approx((1 / 2 + 1 / 5) / 2)
+    records = [
+        json.loads(line) for line in (trainer.run_log.folder / ALLOCATIONS_FILE).read_text().splitlines()
+    ]
+    assert [(record["successes"], record["attempts"]) for record in records] == [(1.0, 4), (1.0, 4), (1.0, 2)]
+    assert (metrics["coba/missing_rollouts"], metrics["coba/refill_prompts"]) == (2.0, 1.0)
+    assert metrics["coba/score_per_prompt"] == pytest.approx((1 / 4 + 1 / 4 + 1 / 2) / 3)
 
 
 def test_another_kind_of_sampler_is_left_alone(
@@ -346,17 +384,11 @@ def test_another_kind_of_sampler_is_left_alone(
         assert trainer._build_replay_buffer() is sampler
 
 
-def test_linear_decay_learns_the_length_of_the_training(
+def test_a_strategy_is_told_the_length_of_the_training(
     tmp_path: Path, stand_ins: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    def init(self: Any) -> None:
-        rows = [{"data_source": "s", "extra_info": {"index": i}, "prompt": [str(i)]} for i in range(2)]
-        self.train_dataset = SimpleNamespace(dataframe=datasets.Dataset.from_list(rows))
-        self.total_training_steps = 70
-
-    monkeypatch.setattr(PPOTrainer, "_init_dataloader", init)
-    trainer = make_trainer(tmp_path, 4, 2, strategy="linear-decay")
-    trainer._init_dataloader()
-    assert trainer.coba_step.allocator.strategy.num_steps == 70
+    told: list[int] = []
+    monkeypatch.setattr(LinearDecay, "begin", lambda self, num_allocations: told.append(num_allocations))
+    make_trainer(tmp_path, 4, 2, strategy="linear-decay")
+    assert told == [70]
     assert "identified by data_source and extra_info.index" in capsys.readouterr().out
-    assert trainer.data_order == data_order(trainer.train_dataset) is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from coba_rl.cli.run_folder import RunFolder
 from coba_rl.cli.tasks import heldout_problems, make_task, policy_source, without, without_overlong
 from coba_rl.cli.trl_config import make_trl_config
 from coba_rl.errors import CobaError, ConfigError, DatasetError
+from coba_rl.hosts.session import BudgetSession
 from coba_rl.hosts.trl import CobaGRPOTrainer
 from coba_rl.hosts.trl.heldout import completion_text
-from coba_rl.hosts.trl.memory import AllocatorMemory
+from coba_rl.records import AllocationRecord
 from coba_rl.tasks.base import Problem, Task
 
 
@@ -74,7 +76,7 @@ class TrlRun:
         if checkpoint is not None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the trainer says what has changed
-                AllocatorMemory(self._config.allocation.spec().build()).load(checkpoint, {})
+                BudgetSession(self._config.allocation.spec().build()).load(checkpoint)
 
     def train(self, resume: bool) -> float:
         """Train to the last step, from the newest complete checkpoint if there is one, and save the policy.
@@ -140,9 +142,9 @@ class TrlRun:
         trainer.allocation_log = self._log_allocations
         return trainer
 
-    def _log_allocations(self, records: list[dict[str, Any]]) -> None:
-        step = (records[0]["step"] - 1) // self._config.training.updates_per_step + 1
-        self._folder.log_allocations([{**record, "step": step} for record in records])
+    def _log_allocations(self, records: list[AllocationRecord]) -> None:
+        step = (records[0].step - 1) // self._config.training.updates_per_step + 1
+        self._folder.log_allocations([{**asdict(record), "step": step} for record in records])
 
     def _make_dataset(self) -> Dataset:
         problems = without(self._task.train_problems(), self._problems)

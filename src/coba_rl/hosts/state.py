@@ -1,37 +1,42 @@
-"""The allocator's memory in a trainer's checkpoint folder: a small JSON file and a binary one beside it.
+"""The allocator's memory in a trainer's checkpoint folder: one NumPy archive, `coba_state.npz`.
 
-`coba_state.json` has everything but the arrays of the state, which lie one after the other in the binary file,
-and the size and checksum of these. The checksum is in the name of the binary file: a save writes it beside that
-of an older one, then replaces the JSON, then deletes the older one. Whenever it is killed, one pair is whole.
+It holds the state as JSON (the bytes of the array `state`), in which `{"array": "a3"}` stands where an array was, and the
+arrays under these names. `np.load` opens it. The archive carries a checksum of each of its parts.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import zipfile
 import zlib
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 
 from coba_rl.errors import StateError
-from coba_rl.files import atomic_file, write_atomic
+from coba_rl.files import atomic_file
 
-STATE_FILE = "coba_state.json"
-PROMPTS_FILES = "coba_prompts-*.bin"
+STATE_FILE = "coba_state.npz"
 STATE_VERSION = 1
 
-_ARRAYS = "arrays"
-_ARRAY = "coba_array"  # {"coba_array": [dtype, length]} stands where an array was
+_TEXT = "state"
+_ARRAY = "array"
+_DAMAGE = (
+    AttributeError, EOFError, KeyError, MemoryError, NotImplementedError, OverflowError, RecursionError, RuntimeError,
+    SyntaxError, TypeError, ValueError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What readers of an archive raise when its bytes are others than were written."""
 
 
 def write_state(folder: str | os.PathLike[str], state: dict[str, Any]) -> None:
-    """Write the state whole or not at all.
+    """Write the state whole or not at all; the same state gives the same bytes.
 
     Args:
         folder: The checkpoint folder; made if it is missing.
-        state: JSON-able but for one-dimensional NumPy arrays of 8-byte numbers.
+        state: JSON-able but for one-dimensional NumPy arrays of numbers.
 
     Example:
         >>> import tempfile
@@ -42,42 +47,40 @@ def write_state(folder: str | os.PathLike[str], state: dict[str, Any]) -> None:
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    arrays: list[np.ndarray] = []
+    arrays: dict[str, np.ndarray] = {}
 
-    def take_out(value: Any) -> dict[str, Any]:
+    def take_out(value: Any) -> dict[str, str]:
         if not isinstance(value, np.ndarray):
             raise TypeError(f"a {type(value).__name__} cannot be saved in a state")
-        arrays.append(np.ascontiguousarray(value))
-        return {_ARRAY: [value.dtype.str, len(value)]}
+        name = f"a{len(arrays)}"
+        arrays[name] = value
+        return {_ARRAY: name}
 
-    text = json.dumps(state, allow_nan=False, default=take_out)
-    head: dict[str, Any] = {"version": STATE_VERSION}
-    if arrays:
-        head[_ARRAYS] = _measure(arrays)
-        with atomic_file(folder / _file_name(head[_ARRAYS])) as file:
-            for array in arrays:
-                file.write(array.data)
-    write_atomic(folder / STATE_FILE, f"{json.dumps(head)[:-1]}, {text[1:]}")
-    for file in folder.glob(PROMPTS_FILES):
-        if not arrays or file.name != _file_name(head[_ARRAYS]):
-            file.unlink()
+    text = json.dumps({"version": STATE_VERSION, **state}, allow_nan=False, default=take_out)
+    parts = {_TEXT: np.frombuffer(text.encode(), np.uint8), **arrays}
+    with atomic_file(folder / STATE_FILE) as file, zipfile.ZipFile(file, "w") as archive:
+        for name, array in parts.items():
+            # Without the time of day that `np.savez` would put in.
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as part:
+                np.lib.format.write_array(part, array, allow_pickle=False)
 
 
 def read_state(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
     """What `write_state` wrote; None where there is no file.
 
     Raises:
-        StateError: A file is damaged, missing or of another version; the message names it.
+        StateError: The file is damaged or of another version; the message names it.
     """
     path = Path(folder) / STATE_FILE
     if not path.exists():
         return None
     try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        with NpzFile(path, allow_pickle=False) as archive:
+            state = _put_back(json.loads(archive[_TEXT].tobytes()), archive)
+    except _DAMAGE as error:
         raise StateError(
-            f"{path} is damaged ({error}). Resume from another checkpoint, or delete the file to go on without the "
-            "saved pass rates."
+            f"{path} is damaged ({type(error).__name__}: {error}). Resume from another checkpoint, or delete the file to "
+            "go on without the saved pass rates."
         ) from error
     if not isinstance(state, dict) or not isinstance(state.get("allocator"), dict) or "version" not in state:
         raise StateError(f"{path} is not an allocator state. Resume from another checkpoint.")
@@ -86,52 +89,16 @@ def read_state(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
             f"{path} has version {state['version']!r}, this coba-rl reads version {STATE_VERSION}. Install the "
             "coba-rl that wrote it."
         )
-    expected = state.pop(_ARRAYS, None)
-    return state if expected is None else _with_arrays(state, expected, path)
-
-
-def _with_arrays(state: dict[str, Any], expected: Any, path: Path) -> dict[str, Any]:
-    arrays: list[np.ndarray] = []
-    try:
-        arrays_path = path.with_name(_file_name(expected))
-        with arrays_path.open("rb") as file:
-            state = _put_back(state, file, arrays)
-            whole = not file.read(1) and expected == _measure(arrays)
-    except FileNotFoundError:
-        raise StateError(
-            f"{arrays_path} is missing: {STATE_FILE} beside it needs it. Copy both, or resume from another checkpoint."
-        ) from None
-    except (KeyError, TypeError, ValueError, MemoryError, OverflowError) as error:
-        raise StateError(
-            f"{path} and the {PROMPTS_FILES} beside it do not belong together ({error}). Resume from another "
-            "checkpoint."
-        ) from error
-    if not whole:
-        raise StateError(f"{arrays_path} is damaged. Resume from another checkpoint.")
     return state
 
 
-def _put_back(value: Any, file: BinaryIO, arrays: list[np.ndarray]) -> Any:
-    """The value with every array read from the file, in the order in which `take_out` met them."""
+def _put_back(value: Any, archive: NpzFile) -> Any:
+    """The value with every array in its place."""
     if not isinstance(value, dict):
         return value
-    if value.keys() == {_ARRAY}:
-        kind, length = value[_ARRAY]
-        if np.dtype(kind).kind not in "fiu":
-            raise ValueError(f"an array of {kind!r}")
-        arrays.append(np.fromfile(file, dtype=kind, count=length))
-        if len(arrays[-1]) != length:
-            raise ValueError(f"{len(arrays[-1])} of {length} numbers")
-        return arrays[-1]
-    return {key: _put_back(part, file, arrays) for key, part in value.items()}
-
-
-def _measure(arrays: list[np.ndarray]) -> dict[str, int]:
-    checksum = 0
-    for array in arrays:
-        checksum = zlib.crc32(array.data, checksum)
-    return {"bytes": sum(array.nbytes for array in arrays), "crc32": checksum}
-
-
-def _file_name(measured: Any) -> str:
-    return PROMPTS_FILES.replace("*", f"{measured['crc32']:08x}")
+    if value.keys() != {_ARRAY}:
+        return {key: _put_back(part, archive) for key, part in value.items()}
+    array = archive[value[_ARRAY]]
+    if not (isinstance(array, np.ndarray) and array.ndim == 1 and array.dtype.kind in "fiu"):
+        raise ValueError(f"{value[_ARRAY]!r} is no list of numbers")
+    return array

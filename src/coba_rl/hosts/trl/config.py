@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trl import GRPOConfig
 
 from coba_rl.allocation import STRATEGIES
 from coba_rl.allocation.spec import AllocatorSpec
-from coba_rl.errors import ConfigError, OptionError
+from coba_rl.errors import ConfigError, OptionError, suggestion
 
 
 @dataclass
@@ -112,6 +113,19 @@ class CobaGRPOConfig(GRPOConfig):
             success_threshold=self.success_threshold,
             options=options,
         )
+
+    def success_index(self, reward_names: Sequence[str]) -> int:
+        """Position of the reward function that is success; the first one if `success_reward` is unset.
+
+        Raises:
+            ConfigError: No reward function has the name.
+        """
+        name = self.success_reward
+        if name is not None and name not in reward_names:
+            raise ConfigError(
+                f"success_reward={name!r} is no reward function. {suggestion(name, reward_names)}"
+            )
+        return 0 if name is None else list(reward_names).index(name)
 
     def _check_budgets(self) -> None:
         low, mean, high = self.min_budget, self.num_generations, self.max_budget

@@ -1,7 +1,8 @@
-"""TRL's prompt order, made resumable past the first epoch."""
+"""TRL's prompt order, made resumable past the first epoch, and where it cannot be."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -53,3 +54,24 @@ class EpochRepeatSampler(RepeatSampler):
                 torch.randperm(self.num_samples, generator=self.generator)
         self.epoch += 1  # a second pass without set_epoch is the next epoch, as in RepeatSampler
         yield from super().__iter__()
+
+
+def inside_generation_window(step: int, gradient_accumulation_steps: int, window: int) -> list[str]:
+    """A warning if a checkpoint was saved while its rollouts were only partly used.
+
+    Args:
+        step: Optimizer step of the checkpoint.
+        gradient_accumulation_steps: Forward passes of an optimizer step.
+        window: Forward passes that use one generation.
+
+    Example:
+        >>> inside_generation_window(4, 1, 2)
+        []
+    """
+    if step * gradient_accumulation_steps % window == 0:
+        return []
+    return [
+        f"The checkpoint of step {step} lies inside a generation window of {window} forward passes: its unused "
+        "rollouts are lost, and training differs from an uninterrupted run. Set save_steps to a multiple of "
+        f"{window // math.gcd(window, gradient_accumulation_steps)}."
+    ]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import warnings
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate.utils import broadcast_object_list, gather_object
 from safetensors import SafetensorError
@@ -18,15 +19,13 @@ from trl.trainer.utils import RepeatSampler
 
 from coba_rl.allocation import Allocation
 from coba_rl.errors import CobaError, ConfigError
-from coba_rl.hosts.data_order import order_of
+from coba_rl.hosts.prompt_ids import dataset_ids, prompt_id
+from coba_rl.hosts.session import BudgetSession
 from coba_rl.hosts.trl.advantages import Advantages, group_advantages
 from coba_rl.hosts.trl.config import CobaGRPOConfig
-from coba_rl.hosts.trl.memory import AllocatorMemory, inside_generation_window
 from coba_rl.hosts.trl.no_effect import no_effect
-from coba_rl.hosts.trl.prompts import dataset_ids, prompt_id
-from coba_rl.hosts.trl.records import allocation_records
-from coba_rl.hosts.trl.sampler import EpochRepeatSampler
-from coba_rl.hosts.trl.success import check_success, success_index
+from coba_rl.hosts.trl.sampler import EpochRepeatSampler, inside_generation_window
+from coba_rl.records import AllocationRecord
 
 
 class CobaGRPOTrainer(GRPOTrainer):
@@ -73,6 +72,7 @@ class CobaGRPOTrainer(GRPOTrainer):
     | `coba/success_per_rollout` | mean over rollouts |
     | `coba/dead_groups`, `_all_right`, `_all_wrong` | share of groups whose rollouts all scored alike |
     | `coba/unjudged_rollouts` | rollouts without a success value |
+    | `coba/rollouts`, `coba/missing_rollouts` | rollouts planned; of these, those that never came back |
 
     Save checkpoints at multiples of the generation window (steps_per_generation × num_iterations /
     gradient_accumulation_steps steps): `GRPOTrainer` drops a half-used generation at resume.
@@ -84,9 +84,8 @@ class CobaGRPOTrainer(GRPOTrainer):
     Attributes:
         allocator: The `BudgetAllocator`.
         last_allocation: `Allocation` of the last training generation, the same in every process; None before it.
-        allocation_log: Called in the main process after each training generation with one record a prompt:
-            `step` (the optimizer step that uses it first), `prompt_id`, `pass_rate` (estimate before, None if
-            unknown), `budget`, `successes`, `attempts`.
+        allocation_log: Called in the main process after each training generation with one `AllocationRecord` a
+            prompt; `step` is the optimizer step that uses it first.
 
     Raises:
         ConfigError: `args` is no `CobaGRPOConfig`, or `success_reward` names no reward function.
@@ -111,9 +110,8 @@ class CobaGRPOTrainer(GRPOTrainer):
                 f"args is a {type(args).__name__}: expected a CobaGRPOConfig, which takes the same arguments."
             )
         self.allocator = args.allocator_spec().build()
-        self._memory = AllocatorMemory(self.allocator)
         self.last_allocation: Allocation | None = None
-        self.allocation_log: Callable[[list[dict[str, Any]]], None] | None = None
+        self.allocation_log: Callable[[list[AllocationRecord]], None] | None = None
         self._generating = False
         self._rewards_RF: torch.Tensor | None = (
             None  # of all processes, while a training generation is under way
@@ -121,11 +119,28 @@ class CobaGRPOTrainer(GRPOTrainer):
         self._train_sampler: EpochRepeatSampler | None = None
         self._warned_of_one_id = False
         super().__init__(model, reward_funcs, args, *positional, **keywords)
-        self._success_index = success_index(args.success_reward, self.reward_func_names)
+        self._success_index = args.success_index(self.reward_func_names)
+        self._session = self._make_session(args)
         has_float32_copy = self.is_deepspeed_enabled or self.is_fsdp_enabled
         loaded: Any = self.model
         for message in no_effect(args, () if has_float32_copy else loaded.parameters()):
             self._warn(message)
+
+    def _make_session(self, args: CobaGRPOConfig) -> BudgetSession:
+        name = self.reward_func_names[self._success_index]
+        return BudgetSession(
+            self.allocator,
+            # Every process allocates, so that an error is raised in all of them; the main one's result counts in all.
+            agree=lambda allocation: broadcast_object_list([allocation])[0],
+            settings={
+                "num_generations": args.num_generations,
+                "generation_batch_size": args.generation_batch_size,
+            },
+            data_ids=lambda: dataset_ids(
+                self.train_dataset, args.prompt_id_column, whole_row=self._id_is_whole_row()
+            ),
+            advice=f"The success is that of the reward function {name!r}: set success_reward to one that returns 0 to 1.",
+        )
 
     @property
     def _mean_budget(self) -> int:
@@ -173,21 +188,20 @@ class CobaGRPOTrainer(GRPOTrainer):
             if self._rewards_RF is None:
                 raise CobaError("GRPOTrainer computed no rewards: this TRL version is not supported.")
             self._set_advantages(output, allocation, self._rewards_RF)
-            self._observe(allocation, self._rewards_RF)
+            self._observe(self._rewards_RF)
         finally:
             self._generating, self._rewards_RF = False, None
+            self._session.drop(self._session.open_groups)  # none, unless something failed
         return output
 
     def _allocate(self, inputs: list[dict[str, Any]]) -> tuple[Allocation, list[dict[str, Any]]]:
         """Budgets of the whole generation batch, and this process's rows of the rebuilt batch."""
-        self._fill_in_num_steps()
+        self._begin()
         first = self.accelerator.process_index * len(inputs)
         heads = [row for index, row in enumerate(inputs, first) if index % self._mean_budget == 0]
         prompts = gather_object(heads)
-        ids = self._prompt_ids(prompts)
-        # Every process allocates, so that an error is raised in all of them; the main one's result counts in all.
-        agreed = [self.allocator.allocate(ids, len(inputs) * self.accelerator.num_processes)]
-        allocation = broadcast_object_list(agreed)[0]
+        total = len(inputs) * self.accelerator.num_processes
+        allocation = self._session.plan(self._prompt_ids(prompts), total)
         self.last_allocation = allocation
         own = allocation.repeat_index[first : first + len(inputs)]
         # Copies, because GRPOTrainer writes the results of a rollout into its row.
@@ -212,8 +226,7 @@ class CobaGRPOTrainer(GRPOTrainer):
     def _calculate_rewards(self, inputs: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         rewards_RF = super()._calculate_rewards(inputs, *args, **kwargs)
         if self._generating:
-            index = self._success_index
-            check_success(self.allocator, rewards_RF[:, index], self.reward_func_names[index])
+            self._session.check(self._success(rewards_RF))  # before they reach the model
             self._rewards_RF = rewards_RF
         return rewards_RF
 
@@ -244,40 +257,28 @@ class CobaGRPOTrainer(GRPOTrainer):
             logged.pop()
         logged.extend(result.values_R.tolist())
 
-    def _observe(self, allocation: Allocation, rewards_RF: torch.Tensor) -> None:
+    def _success(self, rewards_RF: torch.Tensor) -> np.ndarray:
+        return rewards_RF[:, self._success_index].cpu().double().numpy()
+
+    def _observe(self, rewards_RF: torch.Tensor) -> None:
         """Feed the outcomes back, in every process the same, and log."""
-        success_R = rewards_RF[:, self._success_index].cpu().double().numpy()
-        self._memory.observe(allocation, success_R)
-        for name, value in self.allocator.metrics().items():
+        self._session.record_all(self._success(rewards_RF))
+        records, metrics = self._session.finish(self.state.global_step + 1)
+        for name, value in metrics.items():
             self._metrics["train"][name].append(value)
         if self.allocation_log is not None and self.accelerator.is_main_process:
-            step, success_R = self.state.global_step + 1, self.allocator.success(success_R)
-            self.allocation_log(allocation_records(step, allocation, success_R))
+            self.allocation_log(records)
 
     # --- Length of the training, checkpoints ---
 
-    def _fill_in_num_steps(self) -> None:
+    def _begin(self) -> None:
         forward_passes = self.state.max_steps * self.args.gradient_accumulation_steps
-        self._memory.fill_in_num_steps(forward_passes, self._passes_per_generation)
+        self._session.begin(max(1, math.ceil(forward_passes / self._passes_per_generation)))
 
     @property
     def _passes_per_generation(self) -> int:
         """Forward passes that use one generation."""
         return int(self.args.steps_per_generation or 1) * self.num_iterations
-
-    def _dataset_ids(self) -> list[str | int] | None:
-        return dataset_ids(self.train_dataset, self.args.prompt_id_column, whole_row=self._id_is_whole_row())
-
-    @cached_property
-    def _data_order(self) -> str | None:
-        ids = self._dataset_ids()
-        return None if ids is None else order_of(ids)
-
-    def _sizes(self) -> dict[str, Any]:
-        return {
-            "num_generations": self.args.num_generations,
-            "generation_batch_size": self.args.generation_batch_size,
-        }
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
@@ -285,7 +286,7 @@ class CobaGRPOTrainer(GRPOTrainer):
         try:
             # First, because GRPOTrainer ends with trainer_state.json, which completes the folder, and uploads it.
             if self.args.should_save:
-                self._memory.save(folder, self._sizes(), self._data_order)
+                self._session.save(folder)
             super()._save_checkpoint(model, trial)
         except (OSError, RuntimeError, SafetensorError) as error:
             raise CobaError(
@@ -299,7 +300,7 @@ class CobaGRPOTrainer(GRPOTrainer):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is None:
             return
-        self._fill_in_num_steps()
+        self._begin()
         if self._train_sampler is not None and self.state.epoch is not None:
             # A data loader that skips batches in several processes does not pass set_epoch on to the sampler.
             self._train_sampler.set_epoch(int(self.state.epoch))
@@ -309,9 +310,7 @@ class CobaGRPOTrainer(GRPOTrainer):
         ):
             self._warn(message)
         amid_epoch = self.state.epoch is not None and self.state.epoch % 1 != 0
-        for message in self._memory.load(
-            checkpoint, self._sizes(), self._dataset_ids(), amid_epoch=amid_epoch
-        ):
+        for message in self._session.load(checkpoint, amid_epoch=amid_epoch):
             self._warn(message)
 
     def _warn(self, message: str) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
-from coba_rl.hosts.verl.outcomes import Outcome
+from coba_rl.hosts.session import Outcome
 
 
 def lone_keys(keys: Sequence[str]) -> set[str]:
@@ -46,7 +46,7 @@ def surplus_keys(keys: Sequence[str], outcomes: Iterable[Outcome], limit: int) -
     Example:
         >>> rewards = {"a": [0.0, 0.0, 0.0, 1.0], "b": [1.0, 0.0]}
         >>> outcomes = [Outcome(uid, i, r, r) for uid, group in rewards.items() for i, r in enumerate(group)]
-        >>> keys = [f"{outcome.uid}_{outcome.session}_0" for outcome in outcomes]
+        >>> keys = [f"{outcome.group}_{outcome.index}_0" for outcome in outcomes]
         >>> sorted(surplus_keys(keys, outcomes, limit=4))
         ['a_1_0', 'a_2_0']
     """
@@ -54,7 +54,7 @@ def surplus_keys(keys: Sequence[str], outcomes: Iterable[Outcome], limit: int) -
     excess = sum(map(len, groups.values())) - limit
     if excess <= 0:
         return set()
-    outcome_of = {(outcome.uid, outcome.session): outcome for outcome in outcomes}
+    outcome_of = {(outcome.group, outcome.index): outcome for outcome in outcomes}
     by_worth = {
         uid: _by_worth([outcome_of[uid, session] for session in group]) for uid, group in groups.items()
     }
@@ -76,9 +76,9 @@ def _groups(keys: Iterable[str]) -> dict[str, dict[int, list[str]]]:
 
 def _by_worth(group: Iterable[Outcome]) -> list[int]:
     """Sessions of a group: first the two that differ most, then the others as they were drawn."""
-    in_order = sorted(group, key=lambda outcome: outcome.session)
+    in_order = sorted(group, key=lambda outcome: outcome.index)
     pair = max(combinations(in_order, 2), key=_difference, default=())
-    return [outcome.session for outcome in (*pair, *(other for other in in_order if other not in pair))]
+    return [outcome.index for outcome in (*pair, *(other for other in in_order if other not in pair))]
 
 
 def _difference(pair: tuple[Outcome, Outcome]) -> tuple[float, float]:

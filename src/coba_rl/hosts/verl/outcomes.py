@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import transfer_queue as tq
 
-from coba_rl.allocation import BudgetAllocator
 from coba_rl.errors import ConfigError, suggestion
+from coba_rl.hosts.session import Outcome
 
 DEFAULT_KEYS = ("acc", "score")
 """Where a verifier's own verdict stands, by verl's convention; penalties are added to the reward, not to these."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One rollout that came back."""
-
-    uid: str
-    """Of its prompt in this step."""
-    session: int
-    """Which of the prompt's rollouts, from 0."""
-    success: float
-    """NaN: no attempt."""
-    reward: float
-    """Sum of its `rm_scores`; NaN if it has none."""
 
 
 def read_outcomes(
@@ -37,7 +22,7 @@ def read_outcomes(
     success_key: str | None,
     partition: str = "train",
 ) -> list[Outcome]:
-    """Read the rollouts behind some rows.
+    """Read the rollouts behind some rows; a group is named by verl's uid, a rollout by its session.
 
     Padding rows are left out, and of a rollout that became several rows only the last is taken: verl gives all of
     them its score.
@@ -112,28 +97,6 @@ def success_of(info: Mapping[str, Any], reward: float, success_key: str | None) 
         raise ConfigError(
             f"algorithm.coba.success_key={success_key!r}: the reward function returned {value!r} there: expected a "
             "number, true or false, or None for a rollout that cannot be judged."
-        ) from None
-
-
-def check_success(allocator: BudgetAllocator, outcomes: Iterable[Outcome]) -> None:
-    """Refuse successes that are none, before they move any pass rate.
-
-    Args:
-        allocator: Its `success` is the rule.
-        outcomes: Rollouts that came back.
-
-    Raises:
-        ConfigError: Without a threshold, a success outside [0, 1].
-
-    Example:
-        >>> check_success(BudgetAllocator(success_threshold=0.5), [Outcome("a", 0, -1.0, -1.0)])
-    """
-    try:
-        allocator.success([outcome.success for outcome in outcomes])
-    except ValueError as error:
-        raise ConfigError(
-            f"{error} It is algorithm.coba.success_threshold here; or set algorithm.coba.success_key to a key of the "
-            "reward function's result that holds 0 to 1."
         ) from None
 
 

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coba_rl.hosts.data_order import order_of
 from coba_rl.tasks.base import content_id
 
 BY_INDEX = "index"
 BY_CONTENT = "content"
+
+_ROWS = 4096  # read at a time
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,19 @@ class PromptIds:
             ]
         return [content_id(prompt) for prompt in prompts]
 
+    def of_dataset(self, dataset: Any) -> list[str] | None:
+        """Identify every row of verl's training data, in order; None where that takes more than a column of text."""
+        frame = getattr(dataset, "dataframe", None)
+        columns = getattr(frame, "column_names", ())
+        if self.scheme == BY_INDEX:
+            return [_joined(source, index) for source, index in _sources_and_indices(frame)]
+        column = getattr(dataset, "prompt_key", "prompt")
+        pictures = {getattr(dataset, f"{kind}_key", f"{kind}s") for kind in ("image", "video", "audio")}
+        if column not in columns or pictures & {*columns}:
+            return None
+        tables = frame.select_columns([column]).with_format("arrow").iter(_ROWS)
+        return [content_id(prompt) for table in tables for prompt in table.column(column).to_pylist()]
+
 
 def _joined(source: Any, index: Any) -> str:
     """One text for both; the index is escaped, so that the last slash is always the one between them."""
@@ -83,22 +97,9 @@ def _joined(source: Any, index: Any) -> str:
     return f"{source}/{escaped}"
 
 
-def data_order(dataset: Any) -> str | None:
-    """`order_of` verl's training data, by their prompts; None where there is no table to read.
-
-    Args:
-        dataset: verl's training data; its `dataframe` is read if it has one.
-    """
-    frame, column = getattr(dataset, "dataframe", None), getattr(dataset, "prompt_key", "prompt")
-    if column not in getattr(frame, "column_names", ()):
-        return None
-    tables = frame.select_columns([column]).with_format("arrow").iter(4096)
-    return order_of(str(prompt) for table in tables for prompt in table.column(column).to_pylist())
-
-
 def _sources_and_indices(frame: Any) -> Iterator[tuple[Any, Any]]:
     """Column by column: the data can have millions of rows, and a row can hold pictures."""
-    for table in frame.select_columns(["data_source", "extra_info"]).with_format("arrow").iter(4096):
+    for table in frame.select_columns(["data_source", "extra_info"]).with_format("arrow").iter(_ROWS):
         sources = table.column("data_source").to_pylist()
         extras = table.column("extra_info").combine_chunks()
         names = [extras.type.field(i).name for i in range(extras.type.num_fields)]

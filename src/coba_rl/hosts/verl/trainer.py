@@ -18,15 +18,13 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-from coba_rl.errors import CobaError, StateError
-from coba_rl.hosts.data_order import other_order
-from coba_rl.hosts.state import STATE_FILE, read_state, write_state
-from coba_rl.hosts.verl.allocation_log import AllocationLog
+from coba_rl.errors import CobaError
+from coba_rl.hosts.session import BudgetSession, Outcome
 from coba_rl.hosts.verl.filtering import lone_keys, surplus_keys
 from coba_rl.hosts.verl.options import CobaOptions, compares_rollouts
 from coba_rl.hosts.verl.outcomes import read_outcomes
-from coba_rl.hosts.verl.prompts import PromptIds, data_order
-from coba_rl.hosts.verl.step import StepAllocation
+from coba_rl.hosts.verl.prompts import PromptIds
+from coba_rl.hosts.verl.run_log import RunLog
 
 TRAINER_MODE = "coba_sync"
 """The value of `trainer.v1.trainer_mode`."""
@@ -51,12 +49,22 @@ class CobaTrainerSync(PPOTrainerSync):
             OmegaConf.to_container(section, resolve=True) if section is not None else None
         )
         allocator = self.coba_options.allocator.build()
-        rollout_n = int(config.actor_rollout_ref.rollout.n)
-        self.coba_options.check(
-            allocator, int(config.data.train_batch_size), rollout_n, config.algorithm.adv_estimator
+        self.mean_budget, num_prompts = (
+            int(config.actor_rollout_ref.rollout.n),
+            int(config.data.train_batch_size),
         )
-        self.coba_step = StepAllocation(allocator, rollout_n)
-        self.allocation_log = AllocationLog(Path(config.trainer.default_local_dir))
+        self.coba_options.check(allocator, num_prompts, self.mean_budget, config.algorithm.adv_estimator)
+        self.session = BudgetSession(
+            allocator,
+            settings={
+                "actor_rollout_ref.rollout.n": self.mean_budget,
+                "data.train_batch_size": num_prompts,
+            },
+            data_ids=lambda: self.prompt_ids.of_dataset(self.train_dataset),
+            advice="It is algorithm.coba.success_threshold here; or set algorithm.coba.success_key to a key of the reward "
+            "function's result that holds 0 to 1.",
+        )
+        self.run_log = RunLog(Path(config.trainer.default_local_dir))
         with open_dict(config):
             config.trainer.v1.trainer_mode = "sync"  # verl branches on this literal
         super().__init__(config)
@@ -83,7 +91,7 @@ class CobaTrainerSync(PPOTrainerSync):
                     for key, tag in buffer.partitions[partition_id].items()
                     if key.split("_")[0] in uids
                 }
-                self.coba_step.add(self._read(list(rows), list(rows.values())))
+                self.session.record(self._read(list(rows), list(rows.values())))
             clear_groups(partition_id, uids)
 
         buffer._clear_groups = judge_and_clear
@@ -92,18 +100,24 @@ class CobaTrainerSync(PPOTrainerSync):
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
         self.prompt_ids = PromptIds.choose(self.train_dataset)
-        self.data_order = data_order(self.train_dataset)
+        self.session.settings["prompt_ids"] = self.prompt_ids.scheme
         print(self.prompt_ids.message, flush=True)
-        strategy = self.coba_step.allocator.strategy
-        if getattr(strategy, "num_steps", 0) is None:
-            strategy.num_steps = max(1, int(self.total_training_steps))
+        self.session.begin(max(1, int(self.total_training_steps)))
 
     # ------------------------------------------------------------------ a step
 
     def _submit_batch_to_rollout(self, batch: TensorDict) -> int:
         sources, extras, prompts = (list(batch[name]) for name in ("data_source", "extra_info", "raw_prompt"))
-        budgets = self.coba_step.allocate(list(batch["uid"]), self.prompt_ids.of(sources, extras, prompts))
-        if (budgets != self.coba_step.mean_budget).any():
+        ids = self.prompt_ids.of(sources, extras, prompts)
+        # The first call of a step has its batch; later ones replace filtered or failed groups.
+        allocation = self.session.plan(
+            ids,
+            len(ids) * self.mean_budget,
+            groups=list(batch["uid"]),
+            refill=bool(self.session.open_groups),
+        )
+        budgets = allocation.budgets
+        if (budgets != self.mean_budget).any():
             batch[ROLLOUT_FIELD] = torch.from_numpy(budgets)
         return super()._submit_batch_to_rollout(batch)
 
@@ -133,7 +147,7 @@ class CobaTrainerSync(PPOTrainerSync):
         return self._leave_out(batch, lone)
 
     def _keep_within_total(self, batch: KVBatchMeta) -> KVBatchMeta:
-        total = int(self.config.data.train_batch_size) * self.coba_step.mean_budget
+        total = int(self.config.data.train_batch_size) * self.mean_budget
         return self._leave_out(batch, surplus_keys(batch.keys, self._read(batch.keys, batch.tags), total))
 
     def _leave_out(self, batch: KVBatchMeta, keys: set[str]) -> KVBatchMeta:
@@ -143,7 +157,7 @@ class CobaTrainerSync(PPOTrainerSync):
         rows = list(zip(batch.keys, batch.tags, strict=True))
         dropped = [(key, tag) for key, tag in rows if key in keys]
         kept = [(key, tag) for key, tag in rows if key not in keys]
-        self.coba_step.add(self._read([key for key, _ in dropped], [tag for _, tag in dropped]))
+        self.session.record(self._read([key for key, _ in dropped], [tag for _, tag in dropped]))
         tq.kv_clear(keys=[key for key, _ in dropped], partition_id=batch.partition_id)
         return KVBatchMeta(
             partition_id=batch.partition_id,
@@ -155,14 +169,20 @@ class CobaTrainerSync(PPOTrainerSync):
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         batch = super()._compute_advantage(batch, metrics)
-        self.coba_step.add(self._read(batch.keys, batch.tags))
-        records, coba_metrics = self.coba_step.finish(self.global_steps)
-        self.allocation_log.append(records)
+        self.session.record(self._read(batch.keys, batch.tags))
+        records, coba_metrics = self.session.finish(self.global_steps)
+        self.run_log.allocations(records)
         metrics.update(coba_metrics)
         metrics["coba/padding_rows"] = float(sum(bool(tag.get("is_padding")) for tag in batch.tags))
         return batch
 
-    def _read(self, keys: list[str], tags: list[dict[str, Any]]) -> list[Any]:
+    def _compute_metrics(
+        self, batch: KVBatchMeta, metrics: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> None:
+        super()._compute_metrics(batch, metrics, *args, **kwargs)
+        self.run_log.metrics(self.global_steps, metrics)
+
+    def _read(self, keys: list[str], tags: list[dict[str, Any]]) -> list[Outcome]:
         return read_outcomes(keys, tags, success_key=self.coba_options.success_key)
 
     # ------------------------------------------------------------------ checkpoints
@@ -170,42 +190,20 @@ class CobaTrainerSync(PPOTrainerSync):
     def _save_checkpoint(self) -> None:
         # First, because verl ends by marking the checkpoint as the latest.
         folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
-        allocator = self.coba_step.allocator.state_dict(arrays=True)
-        data = {"prompt_ids": self.prompt_ids.scheme, "data_order": self.data_order}
-        write_state(folder, {"allocator": allocator, **data})
+        self.session.save(folder)
         super()._save_checkpoint()
 
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
         if self.global_steps:
-            self._load_allocator(self._resumed_folder())
-        self.allocation_log.truncate(self.global_steps)
+            # Filtering draws further prompts, so that an epoch does not end where its steps do.
+            amid_epoch = self._filters_groups or self.global_steps % self.steps_per_epoch != 0
+            for message in self.session.load(self._resumed_folder(), amid_epoch=amid_epoch):
+                warnings.warn(message, stacklevel=2)
+        self.run_log.truncate(self.global_steps)
 
     def _resumed_folder(self) -> Path:
         trainer = self.config.trainer
         if trainer.resume_mode == "resume_path":
             return Path(trainer.resume_from_path)
         return Path(trainer.default_local_dir) / f"global_step_{self.global_steps}"
-
-    def _load_allocator(self, folder: Path) -> None:
-        state = read_state(folder)
-        if state is None:
-            warnings.warn(
-                f"{folder} has no {STATE_FILE}: training goes on, but pass rates start anew.", stacklevel=2
-            )
-            return
-        try:
-            self.coba_step.allocator.load_state_dict(state["allocator"])
-        except StateError as error:
-            raise StateError(f"{folder / STATE_FILE}: {error}") from error
-        if state.get("prompt_ids") != self.prompt_ids.scheme:
-            warnings.warn(
-                f"Prompts were identified by {state.get('prompt_ids')!r} when {folder} was saved and are by "
-                f"{self.prompt_ids.scheme!r} now: the saved pass rates will not be found. Resume with the data of "
-                "the checkpoint.",
-                stacklevel=2,
-            )
-        # Filtering draws further prompts, so that an epoch does not end where its steps do.
-        amid_epoch = self._filters_groups or self.global_steps % self.steps_per_epoch != 0
-        for message in other_order(state.get("data_order"), self.data_order, amid_epoch=amid_epoch):
-            warnings.warn(message, stacklevel=2)

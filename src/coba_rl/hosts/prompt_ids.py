@@ -1,30 +1,29 @@
-"""Which prompt a row of the training data is."""
+"""Which prompt a row of training data is, so that its history is found again in the next epoch and the next run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from datasets import Dataset
-
-from coba_rl.allocation.prompt_table import check_prompt_ids
+from coba_rl.allocation.prompt_table import PromptId, check_prompt_ids
 from coba_rl.errors import ConfigError
 from coba_rl.tasks.base import content_id
 
-IMAGE_COLUMNS = ("image", "images")
+PICTURES = ("image", "images")
+"""Columns that belong to the prompt beside `prompt`."""
 
 
-def prompt_id(row: Mapping[str, Any], id_column: str, *, whole_row: bool = False) -> str | int:
-    """Identify a row's prompt, so that its history is found again in the next epoch and the next run.
+def prompt_id(row: Mapping[str, Any], id_column: str, *, whole_row: bool = False) -> PromptId:
+    """Identify a row's prompt.
 
     Args:
         row: One row of the training data.
         id_column: The column that holds the id; used where the row has it.
         whole_row: Without an id, identify the row by all its columns instead of by its prompt. For environments,
-            whose `reset` makes the prompt from the other columns.
+            which make the prompt from the other columns.
 
     Returns:
-        The value of the id column, else `content_id` of the prompt (and of its images, if any).
+        The value of the id column, else `content_id` of the prompt (and of its pictures, if any).
 
     Raises:
         ConfigError: The id is missing in this row, or is neither text nor a whole number.
@@ -36,32 +35,32 @@ def prompt_id(row: Mapping[str, Any], id_column: str, *, whole_row: bool = False
         True
     """
     if id_column in row:
-        return _check_id(row[id_column], id_column)
+        return _checked(row[id_column], id_column)
     if whole_row or "prompt" not in row:
         return content_id(row)
-    if any(row.get(column) is not None for column in IMAGE_COLUMNS):
-        return content_id({column: row.get(column) for column in ("prompt", *IMAGE_COLUMNS)})
+    if any(row.get(column) is not None for column in PICTURES):
+        return content_id({column: row.get(column) for column in ("prompt", *PICTURES)})
     return content_id(row["prompt"])
 
 
-def dataset_ids(data: Any, id_column: str, *, whole_row: bool = False) -> list[str | int] | None:
+def dataset_ids(data: Any, id_column: str, *, whole_row: bool = False) -> list[PromptId] | None:
     """The prompt id of every row of a data set; None where they cannot be read from one column of text.
 
-    Example:
-        >>> dataset_ids(Dataset.from_dict({"prompt": ["a", "b", "a"], "prompt_id": [7, 8, 7]}), "prompt_id")
-        [7, 8, 7]
+    Args:
+        data: A `datasets.Dataset`; of anything else, as a stream, the rows are not known before they come.
+        id_column: As for `prompt_id`.
+        whole_row: As for `prompt_id`.
     """
-    if not isinstance(data, Dataset):
+    columns = getattr(data, "column_names", None)
+    if not columns or not hasattr(data, "__len__"):
         return None
-    column = id_column
-    if id_column not in data.column_names:
-        if whole_row or "prompt" not in data.column_names or {*IMAGE_COLUMNS} & {*data.column_names}:
-            return None
-        column = "prompt"
+    if id_column not in columns and (whole_row or "prompt" not in columns or {*PICTURES} & {*columns}):
+        return None
+    column = id_column if id_column in columns else "prompt"
     return [prompt_id({column: value}, id_column) for value in data[column]]
 
 
-def _check_id(given: Any, id_column: str) -> str | int:
+def _checked(given: Any, id_column: str) -> PromptId:
     try:
         return check_prompt_ids([given])[0]
     except TypeError:

@@ -1,4 +1,4 @@
-"""What identifies a prompt."""
+"""What identifies a row of training data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from datasets import Dataset
 
 from coba_rl.errors import ConfigError
-from coba_rl.hosts.trl.prompts import dataset_ids, prompt_id
+from coba_rl.hosts.prompt_ids import dataset_ids, prompt_id
 from coba_rl.tasks.base import content_id
 
 

@@ -1,8 +1,9 @@
-"""The state's two files: exact, whole or not there, and refused when they do not belong together."""
+"""The state's file: exact, whole or not there, and refused when it is damaged."""
 
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 
 from coba_rl import BudgetAllocator, StateError
-from coba_rl.hosts import state as state_module
-from coba_rl.hosts.state import PROMPTS_FILES, STATE_FILE, read_state, write_state
+from coba_rl.hosts.state import STATE_FILE, read_state, write_state
 
 ARRAYS = nps.arrays(np.float64, st.integers(0, 5)) | nps.arrays(np.uint64, st.integers(0, 5))
 
@@ -53,10 +53,9 @@ def test_arrays_come_back_bit_for_bit(
         assert back["more"]["deep"][f"b{i}"].tobytes() == array.tobytes()
 
 
-def test_an_allocator_goes_on_from_the_files(tmp_path: Path) -> None:
+def test_an_allocator_goes_on_from_the_file(tmp_path: Path) -> None:
     saved, resumed = used(), BudgetAllocator("coba", bounds=(2, 9))
     save(tmp_path, saved)
-    assert len((tmp_path / STATE_FILE).read_text()) < 3000  # the prompts are not in it
     resumed.load_state_dict(read_state(tmp_path)["allocator"])
     assert resumed.state_dict() == saved.state_dict()
     for allocator in (saved, resumed):
@@ -69,70 +68,82 @@ def test_no_file_is_no_state(tmp_path: Path) -> None:
 
 
 SPOILT = {
-    "missing": lambda path: path.unlink(),
-    "empty": lambda path: path.write_bytes(b""),
-    "cut off": lambda path: path.write_bytes(path.read_bytes()[:-5]),
-    "too long": lambda path: path.write_bytes(path.read_bytes() + b"12345678"),
-    "a bit flipped": lambda path: path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:]),
+    "empty": lambda raw: b"",
+    "cut off": lambda raw: raw[:-5],
+    "cut in half": lambda raw: raw[: len(raw) // 2],
+    "a bit flipped": lambda raw: (
+        raw[: len(raw) // 3] + bytes([raw[len(raw) // 3] ^ 1]) + raw[len(raw) // 3 + 1 :]
+    ),
+    "text": lambda raw: b'{"version": 1}',
+    "a pickle": lambda raw: pickle.dumps({"version": 1}),
 }
 
 
 @pytest.mark.parametrize("kind", SPOILT)
-def test_a_spoilt_prompts_file_is_named_in_one_line(tmp_path: Path, kind: str) -> None:
+def test_a_spoilt_file_is_named_in_one_line(tmp_path: Path, kind: str) -> None:
     save(tmp_path, used())
-    (file,) = tmp_path.glob(PROMPTS_FILES)
-    SPOILT[kind](file)
-    with pytest.raises(StateError) as caught:
+    file = tmp_path / STATE_FILE
+    file.write_bytes(SPOILT[kind](file.read_bytes()))
+    with pytest.raises(StateError, match=STATE_FILE) as caught:
         read_state(tmp_path)
-    assert file.name in str(caught.value) or PROMPTS_FILES in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("array", [["<f8"], ["<f8", -1], ["|O", 3], ["nonsense", 3], 7, ["<f8", 10**6]])
-def test_a_state_that_misdescribes_its_prompts_is_refused(tmp_path: Path, array: Any) -> None:
-    save(tmp_path, used())
-    state = json.loads((tmp_path / STATE_FILE).read_text())
-    state["allocator"]["prompts"]["keys"] = {"coba_array": array}
-    (tmp_path / STATE_FILE).write_text(json.dumps(state))
-    with pytest.raises(StateError, match=r"do not belong together|is damaged"):
-        read_state(tmp_path)
+PARTS = {
+    "no text": {"a0": np.zeros(2)},
+    "text that is no JSON": {"state": np.frombuffer(b"[", np.uint8)},
+    "brackets deeper than the stack": {"state": np.frombuffer(b"[" * 100_000, np.uint8)},
+    "no state": {"state": np.frombuffer(b"[]", np.uint8)},
+    **{
+        f"an array that is {what}": {
+            "state": np.frombuffer(b'{"version": 1, "allocator": {"x": {"array": %s}}}' % name, np.uint8),
+            "a0": array,
+        }
+        for what, name, array in (
+            ("missing", b'"a1"', np.zeros(2)),
+            ("named by a number", b"7", np.zeros(2)),
+            ("a table", b'"a0"', np.zeros((2, 2))),
+            ("text", b'"a0"', np.array(["a"])),
+        )
+    },
+}
 
 
-@pytest.mark.parametrize("arrays", [7, {}, {"bytes": 3}, {"bytes": 3, "crc32": "../x"}, {"crc32": -1}])
-def test_a_state_that_names_no_prompts_file_is_refused(tmp_path: Path, arrays: Any) -> None:
-    save(tmp_path, used())
-    state = json.loads((tmp_path / STATE_FILE).read_text())
-    (tmp_path / STATE_FILE).write_text(json.dumps({**state, "arrays": arrays}))
+@pytest.mark.parametrize("kind", PARTS)
+def test_an_archive_of_something_else_is_refused(tmp_path: Path, kind: str) -> None:
+    np.savez(tmp_path / STATE_FILE, **PARTS[kind])
     with pytest.raises(StateError, match=STATE_FILE):
         read_state(tmp_path)
 
 
-def test_a_save_leaves_one_pair_of_files(tmp_path: Path) -> None:
-    for seed in (1, 2):
+def test_a_state_is_one_file_and_the_same_state_the_same_bytes(tmp_path: Path) -> None:
+    written = []
+    for seed in (1, 2, 1):
         save(tmp_path, used(seed=seed))
-        assert len(list(tmp_path.iterdir())) == 2
+        written.append((tmp_path / STATE_FILE).read_bytes())
+        assert [path.name for path in tmp_path.iterdir()] == [STATE_FILE]
+    assert written[0] == written[2] != written[1]
 
 
-@pytest.mark.parametrize("step", ["atomic_file", "write_atomic"])
-def test_a_kill_amid_a_save_leaves_the_pair_before_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+@pytest.mark.parametrize("killed_in", ["write_array", "dumps"])
+def test_a_kill_amid_a_save_leaves_the_file_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_in: str
 ) -> None:
-    def killed(*_: Any) -> None:
+    def killed(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     save(tmp_path, used(seed=1))
     with monkeypatch.context() as patched:
-        patched.setattr(state_module, step, killed)
+        patched.setattr(np.lib.format if killed_in == "write_array" else json, killed_in, killed)
         with pytest.raises(KeyboardInterrupt):
             save(tmp_path, used(seed=2))
     resumed = BudgetAllocator("coba", bounds=(2, 9))
     resumed.load_state_dict((read_state(tmp_path) or {})["allocator"])
     assert resumed.state_dict() == used(seed=1).state_dict()
-    save(tmp_path, used(seed=2))
-    assert len(list(tmp_path.iterdir())) == 2
+    assert [path.name for path in tmp_path.iterdir()] == [STATE_FILE]
 
 
-def test_what_cannot_be_saved_leaves_the_old_files(tmp_path: Path) -> None:
+def test_what_cannot_be_saved_leaves_the_old_file(tmp_path: Path) -> None:
     write_state(tmp_path, {"allocator": {"step": 1}})
     for state in ({"step": object()}, {"step": 2, "rate": float("nan")}):
         with pytest.raises((TypeError, ValueError)):

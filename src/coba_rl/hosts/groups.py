@@ -1,0 +1,78 @@
+"""A prompt's rollouts of one plan, while they are under way."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from coba_rl.allocation.prompt_table import PromptId
+
+GroupId = str | int
+"""Names a prompt's rollouts of one plan."""
+
+
+class Outcome(NamedTuple):
+    """One rollout that came back. Plain data: it may come from another process."""
+
+    group: GroupId
+    index: int
+    """Which of the group's rollouts, from 0."""
+    success: float
+    """As the verifier has it; NaN is no attempt."""
+    reward: float = math.nan
+    """What is trained on; NaN where that is not known."""
+
+
+@dataclass(slots=True)
+class Group:
+    """What was planned for a prompt, and what has come back so far."""
+
+    prompt_id: PromptId
+    pass_rate: float
+    """Believed when the budget was given; NaN: nothing was known."""
+    value: float
+    """Of the prompt at the mean budget; NaN: the strategy has no value function, or nothing was known."""
+    budget: int
+    came_back: dict[int, tuple[float, float]] = field(default_factory=dict)
+    """Success and reward by index."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every rollout has come back."""
+        return len(self.came_back) == self.budget
+
+    @property
+    def outcomes(self) -> list[tuple[float, float]]:
+        """Success and reward of what came back, in the order of the index."""
+        return [self.came_back[index] for index in sorted(self.came_back)]
+
+    def as_row(self) -> list[Any]:
+        """Fit for JSON; `from_row` reads it."""
+        planned = [self.prompt_id, or_none(self.pass_rate), or_none(self.value), self.budget]
+        return [*planned, *([index, *map(or_none, pair)] for index, pair in self.came_back.items())]
+
+    @classmethod
+    def from_row(cls, row: list[Any]) -> Group:
+        """What `as_row` gave.
+
+        Raises:
+            TypeError, ValueError: It is no such row.
+
+        Example:
+            >>> group = Group("a", 0.5, math.nan, 2, {1: (1.0, math.nan)})
+            >>> Group.from_row(group.as_row()).as_row() == group.as_row()
+            True
+        """
+        prompt_id, pass_rate, value, budget, *came_back = row
+        outcomes = {int(index): (_or_nan(success), _or_nan(reward)) for index, success, reward in came_back}
+        return cls(prompt_id, _or_nan(pass_rate), _or_nan(value), int(budget), outcomes)
+
+
+def or_none(value: float) -> float | None:
+    """A number as JSON has it: None for NaN and infinities."""
+    return value if math.isfinite(value) else None
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else float(value)

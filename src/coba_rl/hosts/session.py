@@ -1,0 +1,280 @@
+"""`BudgetSession`: the life of a step in any trainer. A host gives it three answers: which prompts, where their numbers
+of rollouts go, and what came back.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from coba_rl.allocation import Allocation, BudgetAllocator
+from coba_rl.allocation.prompt_table import PromptId
+from coba_rl.errors import CobaError, ConfigError, StateError
+from coba_rl.hosts.groups import Group, GroupId, Outcome, or_none
+from coba_rl.hosts.resume import changed_settings, lost_histories, order_of, other_order
+from coba_rl.hosts.state import STATE_FILE, read_state, write_state
+from coba_rl.records import AllocationRecord
+
+
+class FinishedStep(NamedTuple):
+    """What is to be written of a step."""
+
+    records: list[AllocationRecord]
+    """One a group that ended."""
+    metrics: dict[str, float]
+    """Those of the allocator, and how the rollouts came back."""
+
+
+class BudgetSession:
+    """Plans a step's rollouts, takes their outcomes in any order and at any time, and observes them once a step.
+
+    1. `begin(n)`: how many plans the whole training has, before the first one.
+    2. `plan(prompt_ids, total)`: budgets; opens a group a prompt.
+    3. `record(outcomes)`: as they come, one by one, a group at a time, or all at once; the last of several with one
+       index counts.
+    4. `finish(step)`: the allocator observes all of them at once, and groups end. Call it once per policy version: an
+       allocator takes each call for a step, and estimates by group would be far noisier.
+    5. `save(folder)` and `load(folder)`: with the allocator's memory go the groups that have not ended.
+
+    In several processes each has a session; all of them plan and record the same.
+
+    Args:
+        allocator: The allocator.
+        agree: Takes this process's allocation, returns the one of all processes.
+        settings: What a resumed run should have as it was, by name; `load` says what changed.
+        data_ids: Gives the prompt id of every row of the training data in order, or None where it cannot be told.
+        advice: Ends the message about a success that is none: what to set in this trainer.
+
+    Example:
+        >>> session = BudgetSession(BudgetAllocator("uniform"))
+        >>> session.plan(["easy", "hard"], total=4).budgets.tolist()
+        [2, 2]
+        >>> session.record([Outcome(0, 0, 1.0), Outcome(1, 0, 0.0), Outcome(0, 1, 1.0)])
+        >>> records, metrics = session.finish(1)
+        >>> records[1].prompt_id, records[1].budget, records[1].attempts
+        ('hard', 2, 1)
+        >>> metrics["coba/missing_rollouts"], metrics["coba/success_per_prompt"]
+        (1.0, 0.5)
+    """
+
+    def __init__(
+        self,
+        allocator: BudgetAllocator,
+        *,
+        agree: Callable[[Allocation], Allocation] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        data_ids: Callable[[], Sequence[PromptId] | None] | None = None,
+        advice: str = "",
+    ) -> None:
+        self.allocator = allocator
+        self.settings = dict(settings or {})
+        self._agree, self._give_data_ids, self._advice = agree, data_ids, advice
+        self._groups: dict[GroupId, Group] = {}
+        self._last_plan: list[GroupId] = []
+        self._num_planned = self._num_refills = self._num_late = 0
+
+    def begin(self, num_plans: int) -> None:
+        """Say how many plans the whole training has, refills aside; in a resumed run, too."""
+        self.allocator.begin(num_plans)
+
+    def plan(
+        self,
+        prompt_ids: Iterable[PromptId],
+        total: int,
+        *,
+        groups: Sequence[GroupId] | None = None,
+        refill: bool = False,
+    ) -> Allocation:
+        """Share out rollouts, and open a group for each prompt.
+
+        Args:
+            prompt_ids: (P,) stable over the run.
+            total: Rollouts.
+            groups: (P,) names of the groups, unlike those of any that is open; None: 0, 1, 2, … on through the run.
+            refill: The prompts replace others of a step already planned. They leave no trace in the allocator, so that
+                its metrics, and a strategy that counts steps, keep to the plan.
+
+        Raises:
+            InfeasibleBudgetError, TypeError: As `BudgetAllocator.allocate`.
+            CobaError: A group is open already.
+        """
+        allocate = self.allocator.preview if refill else self.allocator.allocate
+        allocation = allocate(prompt_ids, total)
+        if self._agree is not None:
+            allocation = self._agree(allocation)
+        num_prompts = len(allocation.budgets)
+        names = range(self._num_planned, self._num_planned + num_prompts) if groups is None else groups
+        names = list(names)
+        if len(set(names)) < len(names) or not self._groups.keys().isdisjoint(names):
+            raise CobaError(f"groups={names}: expected a name for each that no open group has.")
+        values = self.allocator.strategy.value(allocation.pass_rates, total / max(num_prompts, 1))
+        if values is None:
+            values = np.full(num_prompts, np.nan)
+        columns = (allocation.pass_rates.tolist(), values.tolist(), allocation.budgets.tolist())
+        for name, prompt_id, *row in zip(names, allocation.prompt_ids, *columns, strict=True):
+            self._groups[name] = Group(prompt_id, *row)
+        self._num_planned += num_prompts
+        self._num_refills += num_prompts if refill else 0
+        self._last_plan = names
+        return allocation
+
+    @property
+    def open_groups(self) -> list[GroupId]:
+        """Groups planned and not ended, in the order of their plans."""
+        return list(self._groups)
+
+    def record(self, outcomes: Iterable[Outcome]) -> None:
+        """Take in rollouts that came back; those of groups that are not open any more are only counted.
+
+        Raises:
+            ConfigError: A success that is none; nothing is taken in.
+            CobaError: A group has no such rollout; nothing is taken in.
+        """
+        outcomes = list(outcomes)
+        self.check([outcome.success for outcome in outcomes])
+        for name, index, *_ in outcomes:
+            if name in self._groups and not 0 <= index < self._groups[name].budget:
+                raise CobaError(
+                    f"Rollout {index!r} of group {name!r}: expected one of 0 … {self._groups[name].budget - 1}."
+                )
+        for name, index, success, reward in outcomes:
+            if name in self._groups:
+                self._groups[name].came_back[index] = (float(success), float(reward))
+            else:
+                self._num_late += 1
+
+    def record_all(self, success_R: Sequence[float] | np.ndarray) -> None:
+        """Take in a whole plan, the last one, whose rollouts all came back.
+
+        Args:
+            success_R: (R,) success of each rollout, group after group; NaN is no attempt.
+
+        Raises:
+            ValueError: Another number of rollouts than was planned.
+            ConfigError: A success that is none.
+        """
+        places = [(name, i) for name in self._last_plan for i in range(self._groups[name].budget)]
+        successes = np.asarray(success_R, dtype=float).tolist()
+        if len(successes) != len(places):
+            raise ValueError(f"{len(successes)} successes: expected one for each of {len(places)} rollouts.")
+        self.record(Outcome(name, i, value) for (name, i), value in zip(places, successes, strict=True))
+
+    def check(self, success_R: Sequence[float] | np.ndarray) -> None:
+        """Refuse successes that are none, before they move anything.
+
+        Raises:
+            ConfigError: Without a threshold, a success outside [0, 1].
+        """
+        try:
+            self.allocator.success(success_R)
+        except ValueError as error:
+            raise ConfigError(f"{error}{self._advice and ' '}{self._advice}") from None
+
+    def drop(self, groups: Iterable[GroupId]) -> None:
+        """End groups without a trace, as if they had not been planned; names of no open group are passed over."""
+        for name in groups:
+            self._groups.pop(name, None)
+
+    def finish(self, step: int, *, waiting: Collection[GroupId] = ()) -> FinishedStep:
+        """Let the allocator observe what came back, once; end the groups.
+
+        Args:
+            step: The training step that uses the rollouts first, counted from 1.
+            waiting: Groups whose rollouts may still come: those that are not whole stay open, outcomes and all, until
+                a later step. Of any other group, what has not come back is missing.
+        """
+        ending = {name: group for name, group in self._groups.items() if not wait or group.is_whole}
+        # In the order of plan and index, whatever the order of arrival: sums of floats depend on it.
+        came_back = [(group.prompt_id, success) for group in ending.values() for success, _ in group.outcomes]
+        self.allocator.observe(
+            [prompt_id for prompt_id, _ in came_back], [success for _, success in came_back]
+        )
+        self._groups = {name: group for name, group in self._groups.items() if name not in ending}
+        rollouts = sum(group.budget for group in ending.values())
+        metrics = {
+            **self.allocator.metrics(),
+            **_score_per_prompt(ending.values()),
+            "coba/rollouts": float(rollouts),
+            "coba/missing_rollouts": float(rollouts - len(came_back)),
+            "coba/late_rollouts": float(self._num_late),
+            "coba/refill_prompts": float(self._num_refills),
+            "coba/open_groups": float(len(self._groups)),
+        }
+        self._num_refills = self._num_late = 0
+        return FinishedStep([self._record(step, group) for group in ending.values()], metrics)
+
+    def _record(self, step: int, group: Group) -> AllocationRecord:
+        successes = self.allocator.success([success for success, _ in group.outcomes]).tolist()
+        judged = [success for success in successes if not math.isnan(success)]
+        rate, value = or_none(group.pass_rate), or_none(group.value)
+        return AllocationRecord(
+            step, group.prompt_id, rate, value, group.budget, sum(judged, 0.0), len(judged)
+        )
+
+    # --- Memory ---
+
+    def _data_ids(self) -> Sequence[PromptId] | None:
+        return None if self._give_data_ids is None else self._give_data_ids()
+
+    @cached_property
+    def _data_order(self) -> str | None:
+        ids = self._data_ids()
+        return None if ids is None else order_of(ids)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write `coba_state.npz` into a checkpoint folder, whole or not at all."""
+        state = {
+            "allocator": self.allocator.state_dict(arrays=True),
+            "groups": [[name, *group.as_row()] for name, group in self._groups.items()],
+            "counts": [self._num_planned, self._num_refills, self._num_late],
+            "settings": self.settings,
+            "data_order": self._data_order,
+        }
+        write_state(folder, state)
+
+    def load(self, folder: str | os.PathLike[str], *, amid_epoch: bool = False) -> list[str]:
+        """Restore what `save` wrote; the session is as it was when this raises.
+
+        Args:
+            folder: The checkpoint folder. Without a state file the session stays as it is.
+            amid_epoch: Whether the checkpoint was saved before the end of an epoch.
+
+        Returns:
+            Warnings, empty if this run simply goes on.
+
+        Raises:
+            StateError: The file is damaged, of another version or of another strategy; the message names it.
+        """
+        state = read_state(folder)
+        if state is None:
+            return [f"{folder} has no {STATE_FILE}: training goes on, but pass rates start anew."]
+        try:
+            groups = {name: Group.from_row(row) for name, *row in state["groups"]}
+            planned, refills, late = map(int, state["counts"])
+            settings, order = dict(state["settings"]), state["data_order"]
+            self.allocator.load_state_dict(state["allocator"])
+        except (StateError, KeyError, TypeError, ValueError) as error:
+            raise StateError(f"{os.path.join(folder, STATE_FILE)}: {error}") from error
+        self._groups = groups
+        self._num_planned, self._num_refills, self._num_late = planned, refills, late
+        ids = self._data_ids()
+        return [
+            *changed_settings(settings, self.settings),
+            *([] if ids is None else lost_histories(self.allocator.strategy, ids)),
+            *other_order(order, self._data_order, amid_epoch=amid_epoch),
+        ]
+
+
+def _score_per_prompt(groups: Iterable[Group]) -> dict[str, float]:
+    """Mean over prompts of the mean reward of their rollouts; nothing where no reward is known.
+
+    A trainer's own mean is over the rollouts it trains on: a prompt counts as often as it has rollouts.
+    """
+    rewards = [[reward for _, reward in group.outcomes if not math.isnan(reward)] for group in groups]
+    means = [sum(group) / len(group) for group in rewards if group]
+    return {"coba/score_per_prompt": sum(means) / len(means)} if means else {}
