@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +27,8 @@ else:
         # verl and its dependencies warn at import; their warnings are not ours to fix.
         warnings.simplefilter("ignore")
         importlib.import_module("coba_rl.hosts.verl")
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the helper module beside this file
 
 NUM_TRAIN, NUM_VAL = 20, 8
 
@@ -195,3 +198,32 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> FakeQueue:
     fake = FakeQueue()
     monkeypatch.setattr(outcomes, "tq", fake)
     return fake
+
+
+@pytest.fixture
+def stand_ins(monkeypatch: pytest.MonkeyPatch, queue: FakeQueue) -> SimpleNamespace:
+    """What the trainer hands to verl, and what verl would hand back."""
+    seen = SimpleNamespace(submitted=None, saved=[], loads=0, queue=queue)
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+    from coba_rl.hosts.state import read_state
+
+    monkeypatch.setattr(PPOTrainer, "__init__", lambda self, config: None)
+
+    def submit(self: Any, batch: Any) -> int:
+        seen.submitted = batch
+        return len(batch)
+
+    def save(self: Any) -> None:
+        folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
+        assert read_state(folder) is not None, "the state must be whole before verl marks the checkpoint"
+        seen.saved.append(self.global_steps)
+
+    def load(self: Any) -> None:
+        self.global_steps = seen.loads
+
+    monkeypatch.setattr(PPOTrainer, "_submit_batch_to_rollout", submit)
+    monkeypatch.setattr(PPOTrainer, "_compute_advantage", lambda self, batch, metrics: batch)
+    monkeypatch.setattr(PPOTrainer, "_save_checkpoint", save)
+    monkeypatch.setattr(PPOTrainer, "_load_checkpoint", load)
+    return seen

@@ -8,22 +8,20 @@ import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
-import datasets
 import numpy as np
 import pytest
 from omegaconf import OmegaConf, open_dict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
-from verl.utils import tensordict_utils as tu
+from verl_stand_ins import make_trainer, submit, use_data
 
 from coba_rl.allocation.strategies.decay import LinearDecay
 from coba_rl.errors import CobaError, StateError
-from coba_rl.hosts.state import STATE_FILE, read_state
+from coba_rl.hosts.state import STATE_FILE
 from coba_rl.hosts.verl.run_log import RunLog
-from coba_rl.hosts.verl.trainer import ROLLOUT_FIELD, CobaTrainerSync
+from coba_rl.hosts.verl.trainer import CobaTrainerSync
 from coba_rl.records import ALLOCATIONS_FILE, METRICS_FILE
 
 # verl and its dependencies warn at import; their warnings are not ours to fix.
@@ -31,84 +29,6 @@ pytestmark = [pytest.mark.verl, pytest.mark.filterwarnings("default")]
 
 # Written by the script of the same name, from the plain allocator.
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "host_outcomes.json").read_text())
-
-
-def make_trainer(tmp_path: Path, rollout_n: int, num_prompts: int, **coba: Any) -> CobaTrainerSync:
-    """A trainer whose verl side was never started."""
-    config = OmegaConf.create(
-        {
-            "algorithm": {"coba": coba, "adv_estimator": "grpo"},
-            "actor_rollout_ref": {"rollout": {"n": rollout_n}},
-            "data": {"train_batch_size": num_prompts},
-            "trainer": {
-                "default_local_dir": str(tmp_path / "job"),
-                "resume_mode": "auto",
-                "v1": {"trainer_mode": "coba_sync"},
-            },
-        }
-    )
-    OmegaConf.set_struct(config, True)
-    trainer = CobaTrainerSync(config)
-    trainer.config = config
-    trainer.steps_per_epoch, trainer.total_training_steps = 3, 70
-    use_data(trainer, [{"data_source": "s", "extra_info": {"index": i}} for i in "abc"])
-    return trainer
-
-
-def use_data(trainer: CobaTrainerSync, rows: list[dict[str, Any]]) -> None:
-    """As when the trainer reads its data."""
-    trainer.train_dataset = SimpleNamespace(dataframe=datasets.Dataset.from_list(rows), prompt_key="prompt")
-    with patch.object(PPOTrainer, "_init_dataloader", lambda self: None):
-        trainer._init_dataloader()
-
-
-@pytest.fixture
-def stand_ins(monkeypatch: pytest.MonkeyPatch, queue: Any) -> SimpleNamespace:
-    """What the trainer hands to verl, and what verl would hand back."""
-    seen = SimpleNamespace(submitted=None, saved=[], loads=0, queue=queue)
-    monkeypatch.setattr(PPOTrainer, "__init__", lambda self, config: None)
-
-    def submit(self: Any, batch: Any) -> int:
-        seen.submitted = batch
-        return len(batch)
-
-    def save(self: Any) -> None:
-        folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
-        assert read_state(folder) is not None, "the state must be whole before verl marks the checkpoint"
-        seen.saved.append(self.global_steps)
-
-    def load(self: Any) -> None:
-        self.global_steps = seen.loads
-
-    monkeypatch.setattr(PPOTrainer, "_submit_batch_to_rollout", submit)
-    monkeypatch.setattr(PPOTrainer, "_compute_advantage", lambda self, batch, metrics: batch)
-    monkeypatch.setattr(PPOTrainer, "_save_checkpoint", save)
-    monkeypatch.setattr(PPOTrainer, "_load_checkpoint", load)
-    return seen
-
-
-def objects(values: list[Any]) -> np.ndarray:
-    array = np.empty(len(values), dtype=object)
-    array[:] = values
-    return array
-
-
-def submit(
-    trainer: CobaTrainerSync, stand_ins: SimpleNamespace, prompt_ids: list[str], first: int = 0
-) -> list[int]:
-    """Submit a batch; the budgets verl's agent loop would read."""
-    batch = tu.get_tensordict(
-        {
-            "uid": objects([f"uid-{first + i}" for i in range(len(prompt_ids))]),
-            "data_source": objects(["s"] * len(prompt_ids)),
-            "extra_info": objects([{"index": prompt_id} for prompt_id in prompt_ids]),
-            "raw_prompt": objects([[{"role": "user", "content": i}] for i in prompt_ids]),
-        }
-    )
-    trainer._submit_batch_to_rollout(batch)
-    if ROLLOUT_FIELD not in stand_ins.submitted:
-        return [trainer.mean_budget] * len(prompt_ids)
-    return stand_ins.submitted[ROLLOUT_FIELD].tolist()
 
 
 def finish(

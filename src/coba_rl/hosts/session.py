@@ -188,7 +188,10 @@ class BudgetSession:
             waiting: Groups whose rollouts may still come: those that are not whole stay open, outcomes and all, until
                 a later step. Of any other group, what has not come back is missing.
         """
-        ending = {name: group for name, group in self._groups.items() if not wait or group.is_whole}
+        still_open = set(waiting)
+        ending = {
+            name: group for name, group in self._groups.items() if name not in still_open or group.is_whole
+        }
         # In the order of plan and index, whatever the order of arrival: sums of floats depend on it.
         came_back = [(group.prompt_id, success) for group in ending.values() for success, _ in group.outcomes]
         self.allocator.observe(
