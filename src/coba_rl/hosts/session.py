@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -209,15 +210,20 @@ class BudgetSession:
             "coba/open_groups": float(len(self._groups)),
         }
         self._num_refills = self._num_late = 0
-        return FinishedStep([self._record(step, group) for group in ending.values()], metrics)
+        return FinishedStep(self._records(step, list(ending.values())), metrics)
 
-    def _record(self, step: int, group: Group) -> AllocationRecord:
-        successes = self.allocator.success([success for success, _ in group.outcomes]).tolist()
-        judged = [success for success in successes if not math.isnan(success)]
-        rate, value = or_none(group.pass_rate), or_none(group.value)
-        return AllocationRecord(
-            step, group.prompt_id, rate, value, group.budget, sum(judged, 0.0), len(judged)
-        )
+    def _records(self, step: int, groups: Sequence[Group]) -> list[AllocationRecord]:
+        """One a group, from the successes of all of them at once."""
+        raw = [success for group in groups for success, _ in group.outcomes]
+        success_R = iter(self.allocator.success(raw).tolist())
+        records = []
+        for group in groups:
+            successes = islice(success_R, len(group.came_back))
+            judged = [success for success in successes if not math.isnan(success)]
+            rate, value = or_none(group.pass_rate), or_none(group.value)
+            came_of_it = group.budget, sum(judged, 0.0), len(judged)
+            records.append(AllocationRecord(step, group.prompt_id, rate, value, *came_of_it))
+        return records
 
     # --- Memory ---
 
