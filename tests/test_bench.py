@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 
 from coba_rl.allocation.solvers import fast, heap
 from coba_rl.allocation.value import KnapsackGains, coba_gains
-from coba_rl.cli import main
-from coba_rl.cli.bench import command
-from coba_rl.cli.bench.allocator import allocator_that_knows, prompt_ids, used_allocator
-from coba_rl.cli.bench.race import HIGH, LOW, MEAN_BUDGET, Effort, pass_rates, race
-from coba_rl.cli.bench.solvers import (
+from coba_rl.bench.allocator import allocator_that_knows, prompt_ids, used_allocator
+from coba_rl.bench.race import HIGH, LOW, MEAN_BUDGET, Effort, pass_rates, race
+from coba_rl.bench.solvers import (
     ALPHA,
     BETA,
     TAU,
@@ -28,6 +26,8 @@ from coba_rl.cli.bench.solvers import (
     value_in_floats,
     value_in_numpy,
 )
+from coba_rl.cli import bench as command
+from coba_rl.cli import main
 
 TINY = Effort(sizes=(8, 512, 600), tables=(100, 200), rounds=2, seconds=0.0)
 EFFORT = Effort(rounds=7, seconds=2.0)
@@ -167,7 +167,7 @@ def test_hosts_take_turns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 @pytest.mark.trl
 def test_a_host_that_fails_ends_the_race(monkeypatch: pytest.MonkeyPatch) -> None:
-    from coba_rl.cli.bench import hosts
+    from coba_rl.bench import hosts
 
     def broken(*_: object) -> None:
         raise ValueError("broken")

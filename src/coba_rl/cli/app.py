@@ -276,7 +276,7 @@ def bench(
     json
         Print JSON instead of tables.
     """
-    from coba_rl.cli.bench.command import BenchCommand
+    from coba_rl.cli.bench import BenchCommand
 
     return BenchCommand(quick, hosts, output_dir, json).run()
 

@@ -14,7 +14,7 @@ import numpy as np
 from coba_rl.allocation import STRATEGIES, BudgetAllocator
 from coba_rl.allocation.pass_rates import Visits
 from coba_rl.allocation.prompt_table import PromptId
-from coba_rl.cli.bench.race import (
+from coba_rl.bench.race import (
     HIGH,
     LOW,
     MEAN_BUDGET,

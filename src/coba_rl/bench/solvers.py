@@ -12,7 +12,7 @@ import numpy as np
 
 from coba_rl.allocation.solvers import SOLVERS, fast, heap
 from coba_rl.allocation.value import Gains, KnapsackGains, VarianceGains, coba_gains, coba_value
-from coba_rl.cli.bench.race import HIGH, LOW, MEAN_BUDGET, Effort, Part, pass_rates, race
+from coba_rl.bench.race import HIGH, LOW, MEAN_BUDGET, Effort, Part, pass_rates, race
 
 ALPHA, BETA, TAU = 3.0, 8.0, 0.1
 

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, T
 from transformers.utils import logging as transformers_logging
 from trl import GRPOConfig, GRPOTrainer
 
-from coba_rl.cli.bench.race import Part, row_of
+from coba_rl.bench.race import Part, row_of
 from coba_rl.evaluate import mean_estimate
 from coba_rl.hosts.trl import CobaGRPOConfig, CobaGRPOTrainer
 from coba_rl.tasks.policy import policy_path

@@ -1,14 +1,14 @@
-"""What the races came to: as tables in the terminal, as Markdown, as a figure and as a page."""
+"""What the races came to: as JSON, as Markdown, as a figure and as a page."""
 
 from __future__ import annotations
 
 import math
+import os
+import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coba_rl.cli.bench.race import Part, Row
-from coba_rl.cli.env import describe
-from coba_rl.cli.tables import print_table
+from coba_rl.bench.race import Part, Row
 from coba_rl.files import write_atomic, write_json
 from coba_rl.report import drawing
 from coba_rl.report.page import Figure, Figures, Section, Table, Text, write_page
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-_COLUMNS = ["", "prompts", "CPU time", "ratio", "80 % of the ratios"]
+COLUMNS = ["", "prompts", "CPU time", "ratio", "80 % of the ratios"]
+"""Headings of `cells`."""
 
 
 def as_dict(parts: list[Part]) -> dict[str, Any]:
@@ -26,18 +27,8 @@ def as_dict(parts: list[Part]) -> dict[str, Any]:
 
 
 def _machine() -> dict[str, Any]:
-    machine = describe()["machine"]
-    return {name: machine[name] for name in ("python", "cpus")}  # all that matters to a race on one core
-
-
-def print_parts(parts: list[Part]) -> None:
-    """A table of each part, and what else it found."""
-    for part in parts:
-        if part.rows:
-            print_table(part.title, _COLUMNS, [_cells(row) for row in part.rows])
-            print(part.reading)
-        for line in _facts(part):
-            print(line)
+    """All that matters to a race on one core."""
+    return {"python": platform.python_version(), "cpus": os.cpu_count()}
 
 
 def write_parts(parts: list[Part], folder: Path) -> None:
@@ -63,7 +54,7 @@ def markdown(parts: list[Part]) -> str:
         if part.rows:
             lines.append("\n".join(_pivot(part.rows)))
         if part.facts:
-            lines.append("\n".join(f"- {line}" for line in _facts(part)))
+            lines.append("\n".join(f"- {line}" for line in facts(part)))
         sections.append("\n\n".join(lines))
     return "\n\n".join(sections) + "\n"
 
@@ -88,7 +79,8 @@ def _time_or_ratio(row: Row | None) -> str:
     return f"{row.ratio:.3g}×{spread}"
 
 
-def _cells(row: Row) -> list[str]:
+def cells(row: Row) -> list[str]:
+    """A row as text."""
     return [
         row.name,
         f"{row.prompts:,}",
@@ -98,7 +90,8 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
-def _facts(part: Part) -> list[str]:
+def facts(part: Part) -> list[str]:
+    """What a part found besides its rows, a line each."""
     return [f"{name}: {_value(value)}" for name, value in part.facts.items()]
 
 
@@ -162,8 +155,8 @@ def _sections(parts: list[Part], svg: str | None) -> list[Section]:
             part.title,
             [
                 Text(part.reading),
-                Table(part.title, _COLUMNS, [_cells(row) for row in part.rows]),
-                *(Text(line) for line in _facts(part)),
+                Table(part.title, COLUMNS, [cells(row) for row in part.rows]),
+                *(Text(line) for line in facts(part)),
             ],
         )
         for part in parts

@@ -1,4 +1,4 @@
-"""Runs the races that were asked for."""
+"""`coba-rl bench`: runs the races that were asked for and shows what they came to."""
 
 from __future__ import annotations
 
@@ -8,19 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from coba_rl.cli.bench.allocator import (
-    measure_calls,
-    measure_strategies,
-    measure_tables,
-    measure_training_step,
-)
-from coba_rl.cli.bench.output import as_dict, print_parts, write_parts
-from coba_rl.cli.bench.race import QUICK, Effort, Part
-from coba_rl.cli.bench.solvers import measure_solvers
+from coba_rl.bench import QUICK, Effort, Part, as_dict, measure, measurements, write_parts
+from coba_rl.bench.results import COLUMNS, cells, facts
 from coba_rl.cli.outputs import check_folder
 from coba_rl.cli.packages import need
 from coba_rl.cli.progress import counting
-from coba_rl.cli.tables import print_json
+from coba_rl.cli.tables import print_json, print_table
 
 _HOST_STEPS, _HOST_PROMPTS = 40, 64
 _QUICK_HOST_STEPS, _QUICK_HOST_PROMPTS = 2, 8
@@ -56,23 +49,27 @@ class BenchCommand:
 
     def _measure(self) -> list[Part]:
         effort = QUICK if self.quick else Effort()
-        with _advancing("measurements", 3 * len(effort.sizes) + len(effort.tables) + 1) as advance:
-            parts = [
-                measure(effort, advance)
-                for measure in (measure_solvers, measure_strategies, measure_calls, measure_tables)
-            ]
-            parts.append(measure_training_step(parts[0]))
-            advance()
-        return parts
+        with _advancing("measurements", measurements(effort)) as advance:
+            return measure(effort, advance)
 
     def _measure_hosts(self) -> list[Part]:
-        from coba_rl.cli.bench.hosts import CONTENDERS, measure_hosts
+        from coba_rl.bench.hosts import CONTENDERS, measure_hosts
 
         steps, prompts = (
             (_QUICK_HOST_STEPS, _QUICK_HOST_PROMPTS) if self.quick else (_HOST_STEPS, _HOST_PROMPTS)
         )
         with _advancing("steps", (steps + 2) * len(CONTENDERS)) as advance:
             return [measure_hosts(steps, prompts, advance)]
+
+
+def print_parts(parts: list[Part]) -> None:
+    """A table of each part, and what else it found."""
+    for part in parts:
+        if part.rows:
+            print_table(part.title, COLUMNS, [cells(row) for row in part.rows])
+            print(part.reading)
+        for line in facts(part):
+            print(line)
 
 
 @contextmanager
