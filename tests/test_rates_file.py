@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from coba_rl.allocation import Allocation
 from coba_rl.cli import main
-from coba_rl.cli.rates_file import read_rates, write_budgets
 from coba_rl.errors import DatasetError
 from coba_rl.files import read_jsonl
+from coba_rl.rates import read_rates, write_budgets
 
 SURROGATE = '"\\ud83d"'
 
@@ -126,8 +127,8 @@ def test_ids_of_bytes_are_refused_in_parquet(tmp_path: Path) -> None:
 # --- Writing ---
 
 
-def records(*ids: str | int) -> list[dict[str, Any]]:
-    return [{"prompt_id": i, "pass_rate": None, "budget": n} for n, i in enumerate(ids, start=2)]
+def allocation(*ids: str | int) -> Allocation:
+    return Allocation(list(ids), np.arange(2, 2 + len(ids)), np.full(len(ids), np.nan))
 
 
 IDS: dict[str, tuple[tuple[str | int, ...], list[str | int]]] = {
@@ -144,7 +145,7 @@ IDS: dict[str, tuple[tuple[str | int, ...], list[str | int]]] = {
 def test_every_id_is_written(tmp_path: Path, case: str, suffix: str) -> None:
     ids, as_read = IDS[case]
     file = tmp_path / f"out{suffix}"
-    write_budgets(file, records(*ids))
+    write_budgets(file, allocation(*ids))
     if suffix == ".jsonl":
         assert [row["prompt_id"] for row in read_jsonl(file)] == list(ids)
     elif suffix == ".csv":
@@ -180,3 +181,15 @@ def test_an_output_that_cannot_be_written_is_refused_before_reading(
     line = refused(capsys, "nowhere.csv", "--total", 8, "--output", tmp_path / output)
     assert "nowhere.csv" not in line
     assert expected.split(".*")[-1] in line
+
+
+def test_an_option_that_would_do_nothing_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rates.csv"
+    file.write_text("prompt_id,pass_rate\na,0.5\n")
+    for option, expected in (
+        ("--kapa", "--kapa=0.5: strategy 'coba' has no such option. Did you mean 'kappa'?"),
+        ("--success-threshold", "leave it out"),
+    ):
+        assert expected in refused(capsys, file, "--total", 8, option, 0.5)

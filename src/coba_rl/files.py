@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import os
@@ -54,6 +56,15 @@ def write_json(path: Path, value: Any) -> None:
 def write_jsonl(path: Path, records: list[dict[str, Any]]) -> None:
     """`write_atomic` of one JSON object a line, with nulls as in `to_json`."""
     write_atomic(path, _lines(records))
+
+
+def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    """`write_atomic` of a table whose columns are the keys of the first row; None is an empty cell."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomic(path, text.getvalue())
 
 
 def append_jsonl(path: Path, records: list[dict[str, Any]]) -> None:

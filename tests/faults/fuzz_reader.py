@@ -26,12 +26,11 @@ with atheris.instrument_imports(include=["coba_rl", "tomllib", "json", "csv"], e
     import tomllib  # noqa: F401
 
     from coba_rl.allocation import BudgetAllocator
-    from coba_rl.cli.allocate import allocate_rates
     from coba_rl.cli.config import load_config
-    from coba_rl.cli.rates_file import read_rates, write_budgets
     from coba_rl.cli.run_folder import RunFolder
     from coba_rl.errors import CobaError
     from coba_rl.hosts.trl.memory import AllocatorMemory
+    from coba_rl.rates import allocate_rates, read_rates, write_budgets
     from coba_rl.tasks.math import MathTask
 
 FOLDER = Path(tempfile.mkdtemp())
@@ -109,9 +108,8 @@ def allocations(raw: bytes) -> None:
     file.write_bytes(raw[:-1])
     rates = read_rates(file)
     allocation = allocate_rates(BudgetAllocator("coba"), rates, 16 * len(rates.prompt_ids))
-    records = [{"prompt_id": i, "pass_rate": None, "budget": 16} for i in allocation.prompt_ids]
     for kind in ("csv", "jsonl", "parquet"):
-        write_budgets(FOLDER / f"budgets.{kind}", records)
+        write_budgets(FOLDER / f"budgets.{kind}", allocation)
 
 
 def records(raw: bytes) -> None:

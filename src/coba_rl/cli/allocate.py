@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from coba_rl.allocation import Allocation, BudgetAllocator
-from coba_rl.allocation.strategies import make_strategy
+from coba_rl.allocation.spec import AllocatorSpec
 from coba_rl.cli.config import parse_overrides
-from coba_rl.cli.rates_file import Rates, check_output, read_rates, write_budgets
 from coba_rl.cli.tables import print_json, print_table
+from coba_rl.errors import OptionError
+from coba_rl.rates import allocate_rates, budget_rows, check_output, read_rates, write_budgets
 
 _ROWS_SHOWN = 20
 
@@ -34,55 +31,39 @@ class AllocateCommand:
     def run(self) -> int:
         if self.output is not None:
             check_output(self.output)
-        options = parse_overrides({"": self.options})[""]
-        options = {name.replace("-", "_"): value for name, value in options.items()}
-        allocator = BudgetAllocator(
-            make_strategy(self.strategy, **options), bounds=(self.min_budget, self.max_budget)
-        )
+        allocator = self._spec().build()
         allocation = allocate_rates(allocator, read_rates(self.file), self.total)
-        records = [
-            {"prompt_id": prompt_id, "pass_rate": None if math.isnan(p) else p, "budget": budget}
-            for prompt_id, p, budget in zip(
-                allocation.prompt_ids,
-                allocation.pass_rates.tolist(),
-                allocation.budgets.tolist(),
-                strict=True,
-            )
-        ]
         if self.output is not None:
-            write_budgets(self.output, records)
+            write_budgets(self.output, allocation)
+        rows, metrics = budget_rows(allocation), allocator.metrics()
         if self.json:
-            print_json({"budgets": records, "metrics": allocator.metrics()})
+            print_json({"budgets": rows, "metrics": metrics})
         else:
-            self._print(records, allocator.metrics())
+            self._print(rows, metrics)
         return 0
 
-    def _print(self, records: list[dict[str, Any]], metrics: dict[str, float]) -> None:
+    def _spec(self) -> AllocatorSpec:
+        options = parse_overrides({"": self.options})[""]
+        section = {name.replace("-", "_"): value for name, value in options.items()}
+        if "success_threshold" in section:
+            raise OptionError(
+                "--success-threshold judges scores, and a file of pass rates or counts has none: leave it out."
+            )
+        section |= {"strategy": self.strategy, "min_budget": self.min_budget, "max_budget": self.max_budget}
+        return AllocatorSpec.from_mapping(section, "--")
+
+    def _print(self, rows: list[dict[str, Any]], metrics: dict[str, float]) -> None:
         if self.output is None:
             shown = [
                 [
-                    str(r["prompt_id"]),
-                    "unknown" if r["pass_rate"] is None else f"{r['pass_rate']:.3f}",
-                    str(r["budget"]),
+                    str(row["prompt_id"]),
+                    "unknown" if row["pass_rate"] is None else f"{row['pass_rate']:.3f}",
+                    str(row["budget"]),
                 ]
-                for r in records[:_ROWS_SHOWN]
+                for row in rows[:_ROWS_SHOWN]
             ]
-            more = f", first {_ROWS_SHOWN} of {len(records)}" if len(records) > _ROWS_SHOWN else ""
+            more = f", first {_ROWS_SHOWN} of {len(rows)}" if len(rows) > _ROWS_SHOWN else ""
             print_table(f"Budgets ({self.strategy}{more})", ["prompt_id", "pass rate", "budget"], shown)
         print_table(
             "Metrics", ["metric", "value"], [[name, f"{value:.4g}"] for name, value in metrics.items()]
         )
-
-
-def allocate_rates(allocator: BudgetAllocator, rates: Rates, total: int) -> Allocation:
-    """Allocate `total` rollouts to prompts of which a file tells something.
-
-    Counts are observed, as if they were the last step's rollouts; pass rates are used as they are, and their mean
-    is the policy's capability.
-    """
-    if rates.visits is not None:
-        allocator.strategy.observe(rates.visits)
-    p = rates.pass_rate_P
-    if p is not None and not np.isnan(p).all():
-        allocator.strategy.capability.update(1.0 - float(np.nanmean(p)))
-    return allocator.allocate(rates.prompt_ids, total, pass_rates=p)

@@ -111,8 +111,12 @@ class Strategy(ABC):
 
     def observe(self, visits: Visits) -> None:
         """Learn from one step's outcomes."""
-        self.capability.update(1.0 - visits.success_rate)
+        self.observe_success_rate(visits.success_rate)
         self._estimator.update(visits)
+
+    def observe_success_rate(self, success_rate: float) -> None:
+        """Take in how much of a step succeeded, and nothing of its prompts."""
+        self.capability.update(1.0 - success_rate)
 
     def metrics(self) -> dict[str, float]:
         """Finite numbers of the last allocation, keys without the `coba/` prefix."""

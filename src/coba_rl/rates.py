@@ -1,8 +1,21 @@
-"""Files of `coba-rl allocate`: what is known of each prompt, and the budgets it was given."""
+"""From a file of what is known of prompts to a file of their budgets.
+
+Example:
+    >>> import tempfile
+    >>> from coba_rl.allocation import BudgetAllocator
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file, budgets = Path(folder) / "rates.csv", Path(folder) / "budgets.csv"
+    ...     _ = file.write_text("prompt_id,pass_rate\\neasy,0.9\\nmid,0.5\\nhard,0.1\\n")
+    ...     write_budgets(budgets, allocate_rates(BudgetAllocator("knapsack"), read_rates(file), total=24))
+    ...     print(budgets.read_text(), end="")
+    prompt_id,pass_rate,budget
+    easy,0.9,2
+    mid,0.5,7
+    hard,0.1,15
+"""
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import re
@@ -14,11 +27,12 @@ from typing import Any
 
 import numpy as np
 
+from coba_rl.allocation import Allocation, BudgetAllocator
 from coba_rl.allocation.pass_rates import Visits
 from coba_rl.allocation.prompt_table import PromptId, check_prompt_ids
 from coba_rl.allocation.success import graded
 from coba_rl.errors import DatasetError
-from coba_rl.files import write_atomic, write_jsonl
+from coba_rl.files import write_atomic, write_csv, write_jsonl
 from coba_rl.rows import file_rows
 
 OUTPUT_FORMATS = (".csv", ".jsonl", ".parquet")
@@ -144,50 +158,74 @@ def check_output(path: Path) -> None:
         raise DatasetError(f"{str(path)!r}: Parquet files need pyarrow: pip install pyarrow.")
 
 
-def write_budgets(path: Path, records: list[dict[str, Any]]) -> None:
-    """Write records with `prompt_id`, `pass_rate` and `budget` as CSV, JSONL or Parquet, by the file's ending.
+def allocate_rates(allocator: BudgetAllocator, rates: Rates, total: int) -> Allocation:
+    """Allocate `total` rollouts to prompts of which a file tells something.
+
+    Counts are observed, as if they were the last step's rollouts; pass rates are used as they are, and their mean
+    is the policy's capability.
+
+    Raises:
+        InfeasibleBudgetError: `total` does not fit the number of prompts and the allocator's bounds.
+    """
+    if rates.visits is not None:
+        allocator.strategy.observe(rates.visits)
+    p = rates.pass_rate_P
+    if p is not None and not np.isnan(p).all():
+        allocator.strategy.observe_success_rate(float(np.nanmean(p)))
+    return allocator.allocate(rates.prompt_ids, total, pass_rates=p)
+
+
+def budget_rows(allocation: Allocation) -> list[dict[str, Any]]:
+    """`prompt_id`, `pass_rate` (None where unknown) and `budget` of each prompt, JSON-able."""
+    columns = (allocation.prompt_ids, allocation.pass_rates.tolist(), allocation.budgets.tolist())
+    return [
+        {"prompt_id": prompt_id, "pass_rate": None if math.isnan(p) else p, "budget": budget}
+        for prompt_id, p, budget in zip(*columns, strict=True)
+    ]
+
+
+def write_budgets(path: Path, allocation: Allocation) -> None:
+    """Write `budget_rows` as CSV, JSONL or Parquet, by the file's ending, whole or not at all.
 
     JSONL keeps the type of every id. In CSV ids are text; in Parquet they are whole numbers where all of them are
     that fit 64 bits, else text.
 
     Raises:
-        DatasetError: Two ids that would be one in the file, as 1 and "1".
+        DatasetError: See `check_output`; or two ids that would be one in the file, as 1 and "1".
     """
-    suffix = path.suffix.lower()
+    check_output(path)
+    suffix, ids, rows = path.suffix.lower(), allocation.prompt_ids, budget_rows(allocation)
     if suffix == ".jsonl":
-        write_jsonl(path, records)
-        return
-    ids = [record["prompt_id"] for record in records]
-    if suffix == ".parquet" and all(isinstance(i, int) and i in _INT64 for i in ids):
-        write_atomic(path, _parquet(ids, records))
-        return
+        write_jsonl(path, rows)
+    elif suffix == ".parquet" and all(isinstance(i, int) and i in _INT64 for i in ids):
+        write_atomic(path, _parquet(ids, rows))
+    else:
+        texts = _texts(ids, path.name)
+        if suffix == ".csv":
+            write_csv(path, rows)
+        else:
+            write_atomic(path, _parquet(texts, rows))
+
+
+def _texts(ids: list[PromptId], name: str) -> list[str]:
     texts: dict[str, PromptId] = {}
     for prompt_id in ids:
         if texts.setdefault(str(prompt_id), prompt_id) != prompt_id:
             raise DatasetError(
-                f"The prompts {texts[str(prompt_id)]!r} and {prompt_id!r} would be one in {path.name!r}: write a .jsonl "
+                f"The prompts {texts[str(prompt_id)]!r} and {prompt_id!r} would be one in {name!r}: write a .jsonl "
                 "file, which tells numbers from text."
             )
-    as_text = [str(prompt_id) for prompt_id in ids]
-    write_atomic(path, _csv(records) if suffix == ".csv" else _parquet(as_text, records))
+    return [str(prompt_id) for prompt_id in ids]
 
 
-def _csv(records: list[dict[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(records[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    return text.getvalue()
-
-
-def _parquet(ids: list[Any], records: list[dict[str, Any]]) -> bytes:
+def _parquet(ids: list[Any], rows: list[dict[str, Any]]) -> bytes:
     import pyarrow
     import pyarrow.parquet
 
     columns = {
         "prompt_id": pyarrow.array(ids),
-        "pass_rate": pyarrow.array([record["pass_rate"] for record in records], pyarrow.float64()),
-        "budget": pyarrow.array([record["budget"] for record in records], pyarrow.int64()),
+        "pass_rate": pyarrow.array([row["pass_rate"] for row in rows], pyarrow.float64()),
+        "budget": pyarrow.array([row["budget"] for row in rows], pyarrow.int64()),
     }
     buffer = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.table(columns), buffer)
