@@ -18,11 +18,12 @@ from rich.progress import Progress
 
 from coba_rl.cli import main
 from coba_rl.cli.progress import TrainingProgress, counting
-from coba_rl.cli.study import StudyProgress, markdown_tables
+from coba_rl.cli.study import StudyProgress
 from coba_rl.cli.tables import print_json, print_table
 from coba_rl.files import append_jsonl
 from coba_rl.lab.comparison import StudyResults
 from coba_rl.lab.study import check_study
+from coba_rl.report.study_files import markdown_tables
 from coba_rl.tasks.policy import policy_path
 
 HARD = str(policy_path("hard"))
@@ -83,7 +84,7 @@ def test_names_of_arms_are_text_in_bars_and_in_markdown(
 def test_an_arm_breaks_no_table_of_markdown(monkeypatch: pytest.MonkeyPatch) -> None:
     study = check_study(STUDY, "coins")
     rows = [["a|b <i>$x$", "1"]]
-    monkeypatch.setattr("coba_rl.cli.study.comparison_rows", lambda *_: (["[/b]", "final"], rows))
+    monkeypatch.setattr("coba_rl.report.study_files.comparison_rows", lambda *_: (["[/b]", "final"], rows))
     monkeypatch.setattr(StudyResults, "groups", {"[/b]": []})
     *_, row = markdown_tables(StudyResults(study, [], "")).splitlines()
     assert row == r"| a\|b \<i>\$x\$ | 1 |"

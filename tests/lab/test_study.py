@@ -22,8 +22,10 @@ from hypothesis import strategies as st
 from coba_rl.cli.app import main
 from coba_rl.cli.study import parse_seeds
 from coba_rl.errors import ConfigError
+from coba_rl.lab import load_study, run_study, shipped_studies
 from coba_rl.lab.measures import rank_correlation
-from coba_rl.lab.study import check_study, load_study, shipped_studies
+from coba_rl.lab.study import check_study
+from coba_rl.report import write_study
 
 SMALL = """\
 title = "Small"
@@ -147,9 +149,17 @@ def test_a_study_that_was_stopped_goes_on_and_ends_the_same(tmp_path: Path, caps
     second = json.loads(capsys.readouterr().out)
     assert {**first, "processor_seconds": 0} == {**second, "processor_seconds": 0}
     _check_table(folder, table)
+    _check_the_same_from_python(config, folder)
     files[0].write_text('{"version": 1, "curve": [[0', encoding="utf-8")
     assert main(command) == 2
     assert f"{files[0].name} is damaged" in capsys.readouterr().err
+
+
+def _check_the_same_from_python(config: Path, folder: Path) -> None:
+    results = run_study(load_study(config), folder.parent / "runs")
+    write_study(results, folder.parent / "from python")
+    for name in ("results.csv", "comparisons.csv", "summary.json", "report.html", "tables.md"):
+        assert (folder.parent / "from python" / name).read_bytes() == (folder / name).read_bytes()
 
 
 def _check_table(folder: Path, table: str) -> None:

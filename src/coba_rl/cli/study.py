@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 import sys
 import time
 from dataclasses import dataclass
@@ -25,11 +22,10 @@ from coba_rl.cli.outputs import check_folder
 from coba_rl.cli.packages import need
 from coba_rl.cli.tables import print_json, print_table
 from coba_rl.errors import ConfigError
-from coba_rl.files import write_atomic, write_json
-from coba_rl.lab.comparison import StudyResults, comparison_rows
-from coba_rl.lab.provenance import made_by
+from coba_rl.lab.comparison import StudyResults, comparison_rows, counted_seeds
 from coba_rl.lab.runner import run_study
 from coba_rl.lab.study import Study, load_study, shipped_studies
+from coba_rl.report.study_files import write_study
 
 
 @dataclass(frozen=True)
@@ -59,20 +55,18 @@ class StudyCommand:
         started = time.monotonic()
         with StudyProgress(study) as progress:
             try:
-                records = run_study(study, self.output_dir / "runs", self.workers, progress.update)
+                results = run_study(study, self.output_dir / "runs", self.workers, progress.update)
             except KeyboardInterrupt:
                 raise KeyboardInterrupt(
                     f"Finished runs are kept in {str(self.output_dir)!r}: the same command goes on."
                 ) from None
-        results = StudyResults(study, records, made_by())
-        write_results(results, folder)
+        write_study(results, folder)
         if self.json:
-            print_json(summary(results))
+            print_json(results.summary())
         else:
             print_results(results)
-            print(
-                f"\n{len(records)} runs in {time.monotonic() - started:.0f} s. Page: {folder / 'report.html'}"
-            )
+            seconds = time.monotonic() - started
+            print(f"\n{len(results.records)} runs in {seconds:.0f} s. Page: {folder / 'report.html'}")
         return 0
 
     def _list(self) -> None:
@@ -143,73 +137,8 @@ class StudyProgress:
             self._tasks[key] = self._bar.add_task(self._names[key], total=self._steps[key])
 
 
-def write_results(results: StudyResults, folder: Path) -> None:
-    """`results.csv` (one row a measured point), `comparisons.csv`, `tables.md`, `summary.json`, `report.html`."""
-    from coba_rl.report.study_report import write_study_report
-
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / "results.csv", _csv(results.tidy()))
-    write_atomic(folder / "comparisons.csv", _csv([c.as_dict() for c in results.comparisons()]))
-    write_atomic(folder / "tables.md", markdown_tables(results))
-    write_json(folder / "summary.json", summary(results))
-    write_study_report(results, folder / "report.html")
-
-
-def markdown_tables(results: StudyResults) -> str:
-    """The tables of the terminal, for a README: one a setting, below a line that says what they show."""
-    study = results.study
-    parts = [
-        f"{study.title}. {study.question} {_seeds(study)}: mean with its 95 % interval over seeds (Student's t); "
-        "differences pair the seeds, in brackets on how many the arm was ahead. Tokens are those generated in training. "
-        f"{results.made_by}"
-    ]
-    for setting in results.groups:
-        columns, rows = comparison_rows(results, setting)
-        lines = [[setting, *columns[1:]], ["---", *["---:"] * (len(columns) - 1)], *rows]
-        parts.append("\n".join(f"| {' | '.join(map(_markdown, cells))} |" for cells in lines))
-    return "\n\n".join(parts) + "\n"
-
-
-def _markdown(cell: str) -> str:
-    """A cell whose text is no markup of the table, of HTML or of a formula."""
-    return re.sub(r"([\\|<$])", r"\\\1", cell)
-
-
-def _seeds(study: Study) -> str:
-    return f"{len(study.seeds)} seed{'s' if len(study.seeds) > 1 else ''}"
-
-
-def _csv(rows: list[dict[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def summary(results: StudyResults) -> dict[str, Any]:
-    """Everything the tables show, fit for JSON."""
-    study = results.study
-    return {
-        "study": study.model_dump(),
-        "made_by": results.made_by,
-        "arms": [
-            {
-                "setting": setting,
-                "arm": arm,
-                "tokens": results.tokens(setting, arm, study.baselines[0]),
-                **{m: results.estimate(setting, arm, m).as_dict() for m in ("final", "area")},
-            }
-            for setting in results.groups
-            for arm in study.arms
-        ],
-        "comparisons": [comparison.as_dict() for comparison in results.comparisons()],
-        "processor_seconds": sum(record.seconds for record in results.records),
-    }
-
-
 def print_results(results: StudyResults) -> None:
     """One table a setting: accuracy at the end, area, and the difference to each baseline."""
     for setting in results.groups:
         columns, rows = comparison_rows(results, setting)
-        print_table(f"{results.study.title}: {setting}, {_seeds(results.study)}", columns, rows)
+        print_table(f"{results.study.title}: {setting}, {counted_seeds(results.study)}", columns, rows)

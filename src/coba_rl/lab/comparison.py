@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from coba_rl.evaluate import Estimate
-from coba_rl.lab.runner import RunRecord
 from coba_rl.lab.study import Study
+
+if TYPE_CHECKING:
+    from coba_rl.lab.runner import RunRecord
 
 MEASURES = ("final", "area")
 """Held-out accuracy at the end, and its mean over training (area under the learning curve)."""
@@ -136,6 +138,25 @@ class StudyResults:
             for measure in MEASURES
         ]
 
+    def summary(self) -> dict[str, Any]:
+        """Everything the tables show, fit for JSON."""
+        return {
+            "study": self.study.model_dump(),
+            "made_by": self.made_by,
+            "arms": [
+                {
+                    "setting": setting,
+                    "arm": arm,
+                    "tokens": self.tokens(setting, arm, self.study.baselines[0]),
+                    **{measure: self.estimate(setting, arm, measure).as_dict() for measure in MEASURES},
+                }
+                for setting in self.groups
+                for arm in self.study.arms
+            ],
+            "comparisons": [comparison.as_dict() for comparison in self.comparisons()],
+            "processor_seconds": sum(record.seconds for record in self.records),
+        }
+
     def tidy(self) -> list[dict[str, Any]]:
         """One row for each measured point: setting, arm, seed, step, rollouts and tokens generated, accuracy."""
         return [
@@ -151,6 +172,11 @@ class StudyResults:
             for record in self.records
             for step, accuracy in record.curve
         ]
+
+
+def counted_seeds(study: Study) -> str:
+    """How many seeds a study has, in words."""
+    return f"{len(study.seeds)} seed{'s' if len(study.seeds) > 1 else ''}"
 
 
 def comparison_rows(results: StudyResults, setting: str) -> tuple[list[str], list[list[str]]]:

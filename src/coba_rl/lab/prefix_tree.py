@@ -6,6 +6,7 @@ node), `_R` rows and `_L` positions of the packed pass.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -57,43 +58,49 @@ def build_tree(
         >>> list(zip(tree.source_E.tolist(), tree.target_E.tolist(), tree.weight_E.tolist()))
         [(1, 1, -0.5), (2, 2, 0.5), (2, 3, -1.0)]
     """
-    used = np.unique(prompt_U)
-    nodes = [(token, i - 1 if i else -1, i, row) for row in used for i, token in enumerate(prompts[row])]
-    starts = np.cumsum([len(prompts[row]) for row in used])
-    root_of = dict(zip(used.tolist(), (starts - 1).tolist(), strict=True))
-    token, parent, depth, prompt = (list(column) for column in zip(*nodes, strict=True))
-    first = dict(zip(used.tolist(), [0, *starts[:-1].tolist()], strict=True))
-    parent = [p if p < 0 else p + first[row] for p, row in zip(parent, prompt, strict=True)]
-    child_of: dict[tuple[int, int], int] = {}
-    edges: dict[tuple[int, int], float] = {}
-    for row, completion, weight in zip(prompt_U.tolist(), completions, weight_U.tolist(), strict=True):
-        node = root_of[row]
-        for position, symbol in enumerate(completion):
-            edge = (node, symbol)
-            edges[edge] = edges.get(edge, 0.0) + weight
-            if position == len(completion) - 1:
-                break
-            if edge not in child_of:
-                child_of[edge] = len(token)
-                token.append(symbol)
-                parent.append(node)
-                depth.append(depth[node] + 1)
-                prompt.append(row)
-            node = child_of[edge]
-    order = np.argsort(prompt, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    parent_N = np.array(parent)[order]
-    source, target = (np.array(column) for column in zip(*edges, strict=True))
-    return PrefixTree(
-        np.array(token)[order],
-        np.where(parent_N < 0, -1, place[parent_N]),
-        np.array(depth)[order],
-        np.array(prompt)[order],
-        place[source],
-        target,
-        np.fromiter(edges.values(), dtype=float),
-    )
+    trees = _Trees()
+    rows = zip(prompt_U.tolist(), completions, weight_U.tolist(), strict=True)
+    for i, (row, completion, weight) in enumerate(rows):
+        if i == 0 or row != prompt_U[i - 1]:
+            trees.begin(row, prompts[row])
+        trees.add(completion, weight)
+    return trees.as_arrays()
+
+
+class _Trees:
+    """Grows the trees of prompts, one after the other."""
+
+    def __init__(self) -> None:
+        self._nodes: list[tuple[int, int, int, int]] = []  # token, parent, depth, prompt
+        self._child: dict[tuple[int, int], int] = {}
+        self._weight: defaultdict[tuple[int, int], float] = defaultdict(float)
+        self._root = -1
+
+    def begin(self, row: int, prompt: Sequence[int]) -> None:
+        """Begin the tree of a prompt with its tokens."""
+        for depth, token in enumerate(prompt):
+            self._nodes.append((token, len(self._nodes) - 1 if depth else -1, depth, row))
+        self._root = len(self._nodes) - 1
+
+    def add(self, completion: Sequence[int], weight: float) -> None:
+        """Add a completion of the prompt begun last: an edge a token, and a node for all but its last."""
+        node = self._root
+        for token in completion[:-1]:
+            edge = (node, token)
+            self._weight[edge] += weight
+            if edge not in self._child:
+                self._child[edge] = len(self._nodes)
+                _, _, depth, row = self._nodes[node]
+                self._nodes.append((token, node, depth + 1, row))
+            node = self._child[edge]
+        self._weight[node, completion[-1]] += weight
+
+    def as_arrays(self) -> PrefixTree:
+        """The trees so far."""
+        token_N, parent_N, depth_N, prompt_N = np.array(self._nodes).T
+        source_E, target_E = np.array(list(self._weight)).T
+        weight_E = np.array(list(self._weight.values()))
+        return PrefixTree(token_N, parent_N, depth_N, prompt_N, source_E, target_E, weight_E)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,8 @@ import numpy as np
 from coba_rl.errors import CobaError, StateError
 from coba_rl.evaluate import difficulty_transitions
 from coba_rl.files import write_atomic
+from coba_rl.lab.comparison import StudyResults
+from coba_rl.lab.provenance import made_by
 from coba_rl.lab.study import Study, StudyRun
 
 RECORD_VERSION = 2
@@ -76,8 +78,12 @@ class RunRecord:
         return difficulty_transitions(np.array(self.before) / 16, np.array(self.after) / 16).counts
 
 
-def run_study(study: Study, store: Path, workers: int, on_progress: OnProgress) -> list[RunRecord]:
-    """Run what is missing, and return all runs in the study's order.
+def run_study(
+    study: Study, store: Path, workers: int = 1, on_progress: OnProgress = lambda *_: None
+) -> StudyResults:
+    """Run what is missing, and return the results of all runs, in the study's order.
+
+    The processes import the script that called: keep the call below `if __name__ == "__main__":`.
 
     Args:
         study: What to run.
@@ -98,7 +104,7 @@ def run_study(study: Study, store: Path, workers: int, on_progress: OnProgress) 
             missing[run.key] = run
     if missing:
         _run_missing(missing, store, workers, on_progress)
-    return [read_record(run, store) for run in study.runs()]
+    return StudyResults(study, [read_record(run, store) for run in study.runs()], made_by())
 
 
 def _run_missing(missing: dict[str, StudyRun], store: Path, workers: int, on_progress: OnProgress) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import tomli_w
 
 from coba_rl.evaluate import DIFFICULTY_CLASSES
-from coba_rl.lab.comparison import Comparison, StudyResults, comparison_rows
+from coba_rl.lab.comparison import Comparison, StudyResults, comparison_rows, counted_seeds
 from coba_rl.lab.runner import RunRecord
 from coba_rl.report.page import Code, Figure, Figures, Section, Table, Text, write_page
 from coba_rl.report.study_figures import Band, bands_figure, cost_figure
@@ -71,14 +71,13 @@ def study_sections(results: StudyResults) -> list[Section]:
 
 def study_verdict(results: StudyResults) -> list[str]:
     """In words: where each arm is ahead of or behind a baseline, and where the runs cannot tell."""
-    seeds = len(results.study.seeds)
     paragraphs = [
         f"{len(results.records)} runs: {len(results.study.arms)} arms in {len(results.study.settings)} settings, "
-        f"{seeds} seed{'s' if seeds > 1 else ''} each. Accuracy is exact, on problems never trained on, at the end "
+        f"{counted_seeds(results.study)} each. Accuracy is exact, on problems never trained on, at the end "
         "of training. Intervals cover seeds: other prompt orders and other samples, not other tasks or models. "
         f"{results.made_by}"
     ]
-    if seeds < 3:
+    if len(results.study.seeds) < 3:
         return [*paragraphs, "With fewer than three seeds nothing can be said about which arm is better."]
     for baseline in results.study.baselines:
         arms = [arm for arm in results.study.arms if arm != baseline]

@@ -1,0 +1,45 @@
+"""The files of a study: tables for programs, for a README and for the eye."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from coba_rl.files import write_atomic, write_csv, write_json
+from coba_rl.lab.comparison import StudyResults, comparison_rows, counted_seeds
+from coba_rl.report.study_report import write_study_report
+
+
+def write_study(results: StudyResults, folder: Path) -> None:
+    """Write `results.csv` (one row a measured point), `comparisons.csv`, `tables.md`, `summary.json`, `report.html`.
+
+    Raises:
+        ConfigError: The page cannot be written.
+        ImportError: matplotlib or jinja2 is not installed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    write_csv(folder / "results.csv", results.tidy())
+    write_csv(folder / "comparisons.csv", [comparison.as_dict() for comparison in results.comparisons()])
+    write_atomic(folder / "tables.md", markdown_tables(results))
+    write_json(folder / "summary.json", results.summary())
+    write_study_report(results, folder / "report.html")
+
+
+def markdown_tables(results: StudyResults) -> str:
+    """The tables of the terminal, for a README: one a setting, below a line that says what they show."""
+    study = results.study
+    parts = [
+        f"{study.title}. {study.question} {counted_seeds(study)}: mean with its 95 % interval over seeds (Student's t); "
+        "differences pair the seeds, in brackets on how many the arm was ahead. Tokens are those generated in training. "
+        f"{results.made_by}"
+    ]
+    for setting in results.groups:
+        columns, rows = comparison_rows(results, setting)
+        lines = [[setting, *columns[1:]], ["---", *["---:"] * (len(columns) - 1)], *rows]
+        parts.append("\n".join(f"| {' | '.join(map(_escaped, cells))} |" for cells in lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def _escaped(cell: str) -> str:
+    """A cell whose text is no markup of the table, of HTML or of a formula."""
+    return re.sub(r"([\\|<$])", r"\\\1", cell)
