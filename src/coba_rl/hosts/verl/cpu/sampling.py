@@ -11,13 +11,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+from transformers import (
+    DynamicCache,
+    PreTrainedModel,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class SamplingParams:
     temperature: float = 1.0
     """Divides the logits; 0 takes the most likely token."""
     top_k: int = -1
-    """Keep the k most likely tokens; 0 or less keeps all."""
+    """Keep the k most likely tokens, and those as likely as the last of them; 0 or less keeps all."""
     top_p: float = 1.0
     """Keep the fewest most likely tokens whose probabilities reach p, in (0, 1]; after `top_k`."""
     stop_token_ids: frozenset[int] = frozenset()
@@ -126,7 +130,7 @@ def sample_tokens(
         >>> [int(sample_tokens(logits, params, torch.tensor([u]).double())[0]) for u in (0.0, 0.6, 0.7, 0.999)]
         [0, 0, 1, 1]
     """
-    log_probs_BV = _filtered_log_probs(logits_BV.double(), params_B)
+    log_probs_BV = _log_probs(logits_BV.double(), params_B)
     cumulative_BV = log_probs_BV.exp().cumsum(dim=-1)
     total_B = cumulative_BV[:, -1]
     if torch.isnan(total_B).any():
@@ -142,27 +146,23 @@ def sample_tokens(
     return tokens_B, log_probs_BV.gather(1, tokens_B[:, None])[:, 0]
 
 
-def _filtered_log_probs(logits_BV: torch.Tensor, params_B: Sequence[SamplingParams]) -> torch.Tensor:
-    """Log-probabilities after temperature, then top-k, then top-p; greedy rows only normalised."""
-    temperature_B = torch.tensor([params.temperature or 1.0 for params in params_B], dtype=logits_BV.dtype)
-    log_probs_BV = (logits_BV / temperature_B[:, None]).log_softmax(dim=-1)
-    num_tokens = logits_BV.shape[-1]
-    top_k_B = torch.tensor(
-        [params.top_k if params.top_k > 0 and not params.greedy else num_tokens for params in params_B]
-    )
-    top_p_B = torch.tensor(
-        [1.0 if params.greedy else params.top_p for params in params_B], dtype=logits_BV.dtype
-    )
-    if (top_k_B >= num_tokens).all() and (top_p_B >= 1).all():
-        return log_probs_BV
-    sorted_BV, order_BV = log_probs_BV.sort(dim=-1, descending=True, stable=True)
-    sorted_BV[torch.arange(num_tokens) >= top_k_B[:, None]] = -torch.inf
-    probs_BV = sorted_BV.softmax(dim=-1)
-    # A token is dropped when the ones before it already reach p, so the first one always stays.
-    dropped_BV = (probs_BV.cumsum(dim=-1) - probs_BV >= top_p_B[:, None]) & (top_p_B < 1)[:, None]
-    sorted_BV[dropped_BV] = -torch.inf
-    filtered_BV = torch.full_like(log_probs_BV, -torch.inf).scatter(1, order_BV, sorted_BV)
-    return filtered_BV.log_softmax(dim=-1)
+def _log_probs(logits_BV: torch.Tensor, params_B: Sequence[SamplingParams]) -> torch.Tensor:
+    """Log-probabilities after temperature, top-k and top-p; of greedy rows as the model has them."""
+    kinds_B = [(params.temperature, params.top_k, params.top_p) for params in params_B]
+    warped_BV = torch.empty_like(logits_BV)
+    for kind in set(kinds_B):
+        rows_B = torch.tensor([kind == other for other in kinds_B])
+        warped_BV[rows_B] = _warped(logits_BV[rows_B], *kind)
+    return warped_BV.log_softmax(dim=-1)
+
+
+def _warped(logits: torch.Tensor, temperature: float, top_k: int, top_p: float) -> torch.Tensor:
+    if temperature == 0:
+        return logits
+    logits = TemperatureLogitsWarper(float(temperature))(None, logits)
+    if top_k > 0:
+        logits = TopKLogitsWarper(top_k)(None, logits)
+    return TopPLogitsWarper(top_p)(None, logits) if top_p < 1 else logits
 
 
 @torch.inference_mode()
@@ -205,8 +205,6 @@ class _Decoder:
         self._prefill(requests_R)
 
     def _prefill(self, requests_R: Sequence[GenerationRequest]) -> None:
-        from transformers import DynamicCache
-
         row_of = {prompt: row for row, prompt in enumerate(dict.fromkeys(r.prompt_ids for r in requests_R))}
         longest = max(map(len, row_of))
         ids_UL = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in row_of])

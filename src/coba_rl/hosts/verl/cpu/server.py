@@ -91,12 +91,10 @@ class GenerationServer:
             raise ValueError(
                 "the request holds images, video or audio; the CPU rollout generates from text only"
             )
-        while not self._admitting.is_set():
-            if self._rejecting:
-                return TokenOutput(
-                    token_ids=[], stop_reason="aborted", extra_fields={"global_steps": self.global_steps}
-                )
-            await self._admitting.wait()
+        if not await self._admitted():
+            return TokenOutput(
+                token_ids=[], stop_reason="aborted", extra_fields={"global_steps": self.global_steps}
+            )
         if not self._has_weights:
             raise RuntimeError("asked to generate before the trainer sent weights; call update_weights first")
         wants_log_probs, request = self._parse(prompt_ids, dict(sampling_params))
@@ -111,6 +109,12 @@ class GenerationServer:
             stop_reason="completed",
             extra_fields={"global_steps": self.global_steps},
         )
+
+    async def _admitted(self) -> bool:
+        """Wait until requests are admitted; False if they are rejected instead."""
+        while not (self._rejecting or self._admitting.is_set()):
+            await self._admitting.wait()
+        return self._admitting.is_set()
 
     def _parse(self, prompt_ids: list[int], options: dict[str, Any]) -> tuple[bool, GenerationRequest]:
         """Read verl's sampling parameters; every key must be understood."""
