@@ -6,6 +6,8 @@ import csv
 import importlib.util
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,11 +24,11 @@ from hypothesis import strategies as st
 from coba_rl.cli.app import main
 from coba_rl.cli.study import parse_seeds
 from coba_rl.errors import ConfigError
-from coba_rl.lab import load_study, run_study, shipped_studies
+from coba_rl.lab import load_study, shipped_studies
 from coba_rl.lab.measures import rank_correlation
 from coba_rl.lab.study import check_study
-from coba_rl.report import write_study
 
+DOCS = Path(__file__).parents[2] / "docs" / "studies.md"
 SMALL = """\
 title = "Small"
 question = "Does it run?"
@@ -156,10 +158,19 @@ def test_a_study_that_was_stopped_goes_on_and_ends_the_same(tmp_path: Path, caps
 
 
 def _check_the_same_from_python(config: Path, folder: Path) -> None:
-    results = run_study(load_study(config), folder.parent / "runs")
-    write_study(results, folder.parent / "from python")
-    for name in ("results.csv", "comparisons.csv", "summary.json", "report.html", "tables.md"):
-        assert (folder.parent / "from python" / name).read_bytes() == (folder / name).read_bytes()
+    """The example of docs/studies.md, with this study and its folders, writes the same files."""
+    files = [folder / name for name in ("results.csv", "comparisons.csv", "summary.json", "report.html")]
+    before = [file.read_bytes() for file in files]
+    shutil.rmtree(folder)
+    found = re.search(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    assert found
+    code = found[1].replace('"main"', repr(str(config))).replace("runs/studies/main", str(folder))
+    script = config.with_name("script.py")
+    script.write_text(code.replace("runs/studies", str(folder.parent)).replace('"hard"', '"moderate"'))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Estimate(value=")
+    assert [file.read_bytes() for file in files] == before
 
 
 def _check_table(folder: Path, table: str) -> None:
