@@ -158,7 +158,7 @@ def test_the_command_measures_prints_and_draws(
 
 @pytest.mark.trl
 def test_hosts_take_turns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(command, "_QUICK_HOST_PROMPTS", 2)
+    monkeypatch.setattr(command, "_QUICK_HOSTS", (2, 2))
     assert main(["bench", "--quick", "--hosts"]) == 0
     shown = capsys.readouterr().out
     for name in ("TRL", "TRL again", "uniform", "coba to uniform", "uniform to TRL: overhead, at most, %"):
@@ -174,4 +174,4 @@ def test_a_host_that_fails_ends_the_race(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(hosts.CobaGRPOTrainer, "_observe", broken)
     with pytest.raises(ValueError, match="broken"):
-        hosts.measure_hosts(2, 2, lambda: None)
+        hosts.measure_hosts(2, 2)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coba_rl.report.study_report import write_study_report
+from coba_rl.report.study_files import write_study
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -20,9 +20,8 @@ def test_the_page_fits_the_screen(pages, browser, strategy: str, width: int) -> 
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_page_of_a_study_fits_the_screen(study_results, browser, tmp_path: Path, width: int) -> None:
-    page = tmp_path / "study.html"
-    write_study_report(study_results, page)
-    browser.check_fit(page.read_text(encoding="utf-8"), width)
+    write_study(study_results, tmp_path)
+    browser.check_fit((tmp_path / "report.html").read_text(encoding="utf-8"), width)
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import html
 import re
@@ -15,7 +16,8 @@ from coba_rl.evaluate import Estimate
 from coba_rl.lab.comparison import StudyResults, comparison_rows
 from coba_rl.lab.study import check_study
 from coba_rl.report.study_figures import Band, bands_figure, cost_figure
-from coba_rl.report.study_report import study_verdict, write_study_report
+from coba_rl.report.study_files import write_study
+from coba_rl.report.study_report import study_verdict
 
 HOSTILE = [
     r"$\frac{1}$", r"\$5", "$x$", "_mine", "a_b^c", "a\x07b", "<script>", "</svg>", "100 % & more", "[red]x[/b]", "奖励",
@@ -41,9 +43,8 @@ def test_few_seeds_give_no_verdict(study_results: StudyResults) -> None:
 
 
 def test_the_page_holds_the_numbers_of_the_comparison(study_results: StudyResults, tmp_path: Path) -> None:
-    page = tmp_path / "report.html"
-    write_study_report(study_results, page)
-    html = page.read_text(encoding="utf-8")
+    write_study(study_results, tmp_path)
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
     cells = re.findall(r"<t[dh](?: [^>]*)?>(.*?)</t[dh]>", html, re.S)
     shown = {re.sub(r"\s+", " ", cell).strip().replace("&lt;", "<").replace("&gt;", ">") for cell in cells}
     for setting in study_results.groups:
@@ -53,11 +54,24 @@ def test_the_page_holds_the_numbers_of_the_comparison(study_results: StudyResult
     assert "coba <b>" not in html  # escaped everywhere
 
 
-def test_the_same_results_give_the_same_page(study_results: StudyResults, tmp_path: Path) -> None:
-    first, second = tmp_path / "a.html", tmp_path / "b.html"
-    write_study_report(study_results, first)
-    write_study_report(study_results, second)
-    assert first.read_bytes() == second.read_bytes()
+def test_the_same_results_give_the_same_files(study_results: StudyResults, tmp_path: Path) -> None:
+    write_study(study_results, tmp_path / "a")
+    write_study(study_results, tmp_path / "b")
+    first, second = (
+        {file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("a", "b")
+    )
+    assert first == second
+    assert set(first) == {"report.html", "results.csv", "comparisons.csv", "tables.md", "summary.json"}
+
+
+def test_the_tables_for_programs_hold_every_comparison(study_results: StudyResults, tmp_path: Path) -> None:
+    write_study(study_results, tmp_path)
+    with (tmp_path / "comparisons.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row, found in zip(rows, study_results.comparisons(), strict=True):
+        assert (row["setting"], row["arm"], row["measure"]) == (found.setting, found.arm, found.measure)
+        interval = [float(row[name]) for name in ("difference", "low", "high")]
+        assert interval == [found.difference.value, found.difference.low, found.difference.high]
 
 
 def test_comparisons_pair_the_seeds(study_results: StudyResults) -> None:
@@ -104,7 +118,7 @@ def test_hostile_names_of_arms_and_settings_do_not_break_the_page(
     study = check_study({**values, "title": first, "question": first}, "hostile")
     made_up = study_results.records[0]
     records = [dataclasses.replace(made_up, run=run) for run in study.runs()]
-    write_study_report(StudyResults(study, records, "hand"), tmp_path / "report.html")
+    write_study(StudyResults(study, records, "hand"), tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     for name in HOSTILE:
         assert html.escape(name) in page.replace("&#39;", "&#x27;")

@@ -11,7 +11,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
 
 from coba_rl.bench.allocator import (
     measure_calls,
@@ -19,20 +19,26 @@ from coba_rl.bench.allocator import (
     measure_tables,
     measure_training_step,
 )
-from coba_rl.bench.race import QUICK, Effort, Part
+from coba_rl.bench.race import QUICK, Effort, Part, Progress
 from coba_rl.bench.results import as_dict, write_parts
 from coba_rl.bench.solvers import measure_solvers
 
-__all__ = ["QUICK", "Effort", "Part", "as_dict", "measure", "measurements", "write_parts"]
+__all__ = ["QUICK", "Effort", "Part", "as_dict", "measure", "write_parts"]
 
 
-def measure(effort: Effort, advance: Callable[[], None] = lambda: None) -> list[Part]:
+def measure(effort: Effort, progress: Progress = lambda *_: None) -> list[Part]:
     """Everything that one process and NumPy can tell, and where torch is installed the solver's share of a training step.
 
     Args:
         effort: How long to measure; 512 must be among its sizes.
-        advance: Called `measurements(effort)` times, as the work goes on.
+        progress: Called with the measurements made, and with how many there are.
     """
+    made, total = itertools.count(), 3 * len(effort.sizes) + len(effort.tables) + 1
+
+    def advance() -> None:
+        progress(next(made), total)
+
+    advance()
     parts = [
         measure_part(effort, advance)
         for measure_part in (measure_solvers, measure_strategies, measure_calls, measure_tables)
@@ -40,8 +46,3 @@ def measure(effort: Effort, advance: Callable[[], None] = lambda: None) -> list[
     parts.append(measure_training_step(parts[0]))
     advance()
     return parts
-
-
-def measurements(effort: Effort) -> int:
-    """How often `measure` reports that it has come further."""
-    return 3 * len(effort.sizes) + len(effort.tables) + 1

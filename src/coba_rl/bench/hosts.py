@@ -7,7 +7,6 @@ import random
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, T
 from transformers.utils import logging as transformers_logging
 from trl import GRPOConfig, GRPOTrainer
 
-from coba_rl.bench.race import Part, row_of
+from coba_rl.bench.race import Part, Progress, row_of
 from coba_rl.evaluate import mean_estimate
 from coba_rl.hosts.trl import CobaGRPOConfig, CobaGRPOTrainer
 from coba_rl.tasks.policy import policy_path
@@ -30,8 +29,8 @@ _WARM_UP = 2  # steps of each trainer that are not counted
 class _Turns:
     """Who of several threads may run: in every round each once, in random order, so that no place is an advantage."""
 
-    def __init__(self, names: list[str], rounds: int) -> None:
-        draw = random.Random(0)
+    def __init__(self, names: list[str], rounds: int, progress: Progress) -> None:
+        draw, self._progress = random.Random(0), progress
         self._order = [name for _ in range(rounds) for name in draw.sample(names, len(names))]
         self._turn, self._changed = 0, threading.Condition()
         self.error: BaseException | None = None
@@ -45,6 +44,7 @@ class _Turns:
     def pass_on(self) -> None:
         with self._changed:
             self._turn += 1
+            self._progress(self._turn, len(self._order))
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
@@ -56,8 +56,8 @@ class _Turns:
 class _Clock(TrainerCallback):
     """Times a trainer from the start of a step to the start of the next, and lets the others in between."""
 
-    def __init__(self, name: str, turns: _Turns, advance: Callable[[], None]) -> None:
-        self._name, self._turns, self._advance = name, turns, advance
+    def __init__(self, name: str, turns: _Turns) -> None:
+        self._name, self._turns = name, turns
         self._start: float | None = None
         self.seconds: list[float] = []
 
@@ -74,7 +74,6 @@ class _Clock(TrainerCallback):
     def _stop(self) -> None:
         assert self._start is not None
         self.seconds.append(time.process_time() - self._start)
-        self._advance()
 
 
 CONTENDERS: dict[str, str | None] = {
@@ -86,18 +85,18 @@ CONTENDERS: dict[str, str | None] = {
 """Name → strategy; None: stock TRL. TRL against itself shows what the measurement can tell apart."""
 
 
-def measure_hosts(num_steps: int, num_prompts: int, advance: Callable[[], None]) -> Part:
+def measure_hosts(num_steps: int, num_prompts: int, progress: Progress = lambda *_: None) -> Part:
     """Stock TRL, `uniform` and `coba` at equal rollouts, the policy held where it starts.
 
     Args:
         num_steps: Steps of each trainer that count.
         num_prompts: Prompts of a step, with 16 rollouts on average.
-        advance: Called after each step of a trainer.
+        progress: Called after each step of a trainer, those that do not count included.
     """
     transformers_logging.disable_progress_bar()
     torch.set_num_threads(1)
-    turns = _Turns(list(CONTENDERS), _WARM_UP + num_steps)
-    clocks = {name: _Clock(name, turns, advance) for name in CONTENDERS}
+    turns = _Turns(list(CONTENDERS), _WARM_UP + num_steps, progress)
+    clocks = {name: _Clock(name, turns) for name in CONTENDERS}
     with tempfile.TemporaryDirectory() as folder:
         trainers = {
             name: _make_trainer(

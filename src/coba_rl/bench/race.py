@@ -19,6 +19,10 @@ MEAN_BUDGET, LOW, HIGH = 16, 2, 128
 _SHORTEST = 2e-3  # seconds: faster calls are repeated until they take so long
 
 
+Progress = Callable[[int, int], None]
+"""Called with what is done of a piece of work, and with all of it."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One contender at one size."""

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from coba_rl.bench import QUICK, Effort, Part, as_dict, measure, measurements, write_parts
+from coba_rl.bench import QUICK, Effort, Part, as_dict, measure, write_parts
 from coba_rl.bench.results import COLUMNS, cells, facts
 from coba_rl.cli.outputs import check_folder
 from coba_rl.cli.packages import need
 from coba_rl.cli.progress import counting
 from coba_rl.cli.tables import print_json, print_table
 
-_HOST_STEPS, _HOST_PROMPTS = 40, 64
-_QUICK_HOST_STEPS, _QUICK_HOST_PROMPTS = 2, 8
+_HOSTS, _QUICK_HOSTS = (40, 64), (2, 8)
+"""Steps of each trainer, and prompts of a step."""
 
 
 @dataclass(frozen=True)
@@ -48,18 +46,15 @@ class BenchCommand:
             check_folder(self.output_dir)
 
     def _measure(self) -> list[Part]:
-        effort = QUICK if self.quick else Effort()
-        with _advancing("measurements", measurements(effort)) as advance:
-            return measure(effort, advance)
+        with counting("measurements") as progress:
+            return measure(QUICK if self.quick else Effort(), progress)
 
     def _measure_hosts(self) -> list[Part]:
-        from coba_rl.bench.hosts import CONTENDERS, measure_hosts
+        from coba_rl.bench.hosts import measure_hosts
 
-        steps, prompts = (
-            (_QUICK_HOST_STEPS, _QUICK_HOST_PROMPTS) if self.quick else (_HOST_STEPS, _HOST_PROMPTS)
-        )
-        with _advancing("steps", (steps + 2) * len(CONTENDERS)) as advance:
-            return [measure_hosts(steps, prompts, advance)]
+        size = _QUICK_HOSTS if self.quick else _HOSTS
+        with counting("steps") as progress:
+            return [measure_hosts(*size, progress)]
 
 
 def print_parts(parts: list[Part]) -> None:
@@ -70,17 +65,3 @@ def print_parts(parts: list[Part]) -> None:
             print(part.reading)
         for line in facts(part):
             print(line)
-
-
-@contextmanager
-def _advancing(what: str, total: int) -> Generator[Callable[[], None]]:
-    done = 0
-    with counting(what) as progress:
-
-        def advance() -> None:
-            nonlocal done
-            done += 1
-            progress(done, total)
-
-        progress(0, total)
-        yield advance

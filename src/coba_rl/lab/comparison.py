@@ -49,29 +49,18 @@ class Comparison:
     arm: str
     baseline: str
     measure: str
-    difference: Estimate
-    """Arm − baseline, mean over seeds, with its 95 % interval over seeds (Student's t)."""
     wins: int
     """Seeds on which the arm was ahead."""
     seeds: int
     tokens: float
     """Tokens that the arm generated for each of the baseline's, mean over seeds."""
+    difference: Estimate
+    """Arm − baseline, mean over seeds, with its 95 % interval over seeds (Student's t)."""
 
     def as_dict(self) -> dict[str, Any]:
         """Fit for JSON and CSV."""
         interval = self.difference.as_dict()
-        return {
-            "setting": self.setting,
-            "arm": self.arm,
-            "baseline": self.baseline,
-            "measure": self.measure,
-            "difference": interval["value"],
-            "low": interval["low"],
-            "high": interval["high"],
-            "wins": self.wins,
-            "seeds": self.seeds,
-            "tokens": self.tokens,
-        }
+        return {**vars(self), "difference": interval.pop("value"), **interval}
 
 
 class StudyResults:
@@ -115,7 +104,7 @@ class StudyResults:
         a, b = self.values(setting, arm, measure), self.values(setting, baseline, measure)
         tokens = self.tokens(setting, arm, baseline)
         wins = int((a > b).sum())
-        return Comparison(setting, arm, baseline, measure, mean_over_seeds(a - b), wins, len(a), tokens)
+        return Comparison(setting, arm, baseline, measure, wins, len(a), tokens, mean_over_seeds(a - b))
 
     def tokens(self, setting: str, arm: str, baseline: str) -> float:
         """Tokens that an arm generated for each of the baseline's, mean over pairs of runs."""

@@ -58,49 +58,24 @@ def build_tree(
         >>> list(zip(tree.source_E.tolist(), tree.target_E.tolist(), tree.weight_E.tolist()))
         [(1, 1, -0.5), (2, 2, 0.5), (2, 3, -1.0)]
     """
-    trees = _Trees()
-    rows = zip(prompt_U.tolist(), completions, weight_U.tolist(), strict=True)
-    for i, (row, completion, weight) in enumerate(rows):
-        if i == 0 or row != prompt_U[i - 1]:
-            trees.begin(row, prompts[row])
-        trees.add(completion, weight)
-    return trees.as_arrays()
-
-
-class _Trees:
-    """Grows the trees of prompts, one after the other."""
-
-    def __init__(self) -> None:
-        self._nodes: list[tuple[int, int, int, int]] = []  # token, parent, depth, prompt
-        self._child: dict[tuple[int, int], int] = {}
-        self._weight: defaultdict[tuple[int, int], float] = defaultdict(float)
-        self._root = -1
-
-    def begin(self, row: int, prompt: Sequence[int]) -> None:
-        """Begin the tree of a prompt with its tokens."""
-        for depth, token in enumerate(prompt):
-            self._nodes.append((token, len(self._nodes) - 1 if depth else -1, depth, row))
-        self._root = len(self._nodes) - 1
-
-    def add(self, completion: Sequence[int], weight: float) -> None:
-        """Add a completion of the prompt begun last: an edge a token, and a node for all but its last."""
-        node = self._root
-        for token in completion[:-1]:
+    nodes: list[tuple[int, int, int, int]] = []  # token, parent, depth, prompt
+    child: dict[tuple[int, int], int] = {}
+    weights: defaultdict[tuple[int, int], float] = defaultdict(float)
+    for row, completion, weight in zip(prompt_U.tolist(), completions, weight_U.tolist(), strict=True):
+        node = -1 - row  # below 0: before the first token of a prompt
+        for depth, token in enumerate([*prompts[row], *completion[:-1]]):
             edge = (node, token)
-            self._weight[edge] += weight
-            if edge not in self._child:
-                self._child[edge] = len(self._nodes)
-                _, _, depth, row = self._nodes[node]
-                self._nodes.append((token, node, depth + 1, row))
-            node = self._child[edge]
-        self._weight[node, completion[-1]] += weight
-
-    def as_arrays(self) -> PrefixTree:
-        """The trees so far."""
-        token_N, parent_N, depth_N, prompt_N = np.array(self._nodes).T
-        source_E, target_E = np.array(list(self._weight)).T
-        weight_E = np.array(list(self._weight.values()))
-        return PrefixTree(token_N, parent_N, depth_N, prompt_N, source_E, target_E, weight_E)
+            if depth >= len(prompts[row]):
+                weights[edge] += weight
+            if edge not in child:
+                child[edge] = len(nodes)
+                nodes.append((token, max(node, -1), depth, row))
+            node = child[edge]
+        weights[node, completion[-1]] += weight
+    token_N, parent_N, depth_N, prompt_N = np.array(nodes).T
+    source_E, target_E = np.array(list(weights)).T
+    weight_E = np.array(list(weights.values()))
+    return PrefixTree(token_N, parent_N, depth_N, prompt_N, source_E, target_E, weight_E)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from coba_rl.files import write_atomic, write_csv, write_json
 from coba_rl.lab.comparison import StudyResults, comparison_rows, counted_seeds
-from coba_rl.report.study_report import write_study_report
+from coba_rl.report.page import write_page
+from coba_rl.report.study_report import study_sections
 
 
 def write_study(results: StudyResults, folder: Path) -> None:
@@ -22,7 +23,8 @@ def write_study(results: StudyResults, folder: Path) -> None:
     write_csv(folder / "comparisons.csv", [comparison.as_dict() for comparison in results.comparisons()])
     write_atomic(folder / "tables.md", markdown_tables(results))
     write_json(folder / "summary.json", results.summary())
-    write_study_report(results, folder / "report.html")
+    study = results.study
+    write_page(folder / "report.html", study.title, lambda: study_sections(results), study.question)
 
 
 def markdown_tables(results: StudyResults) -> str:

@@ -1,9 +1,8 @@
-"""The report of a study: results → sections → one self-contained HTML page."""
+"""The report of a study: results → sections."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import tomli_w
@@ -11,7 +10,7 @@ import tomli_w
 from coba_rl.evaluate import DIFFICULTY_CLASSES
 from coba_rl.lab.comparison import Comparison, StudyResults, comparison_rows, counted_seeds
 from coba_rl.lab.runner import RunRecord
-from coba_rl.report.page import Code, Figure, Figures, Section, Table, Text, write_page
+from coba_rl.report.page import Code, Figure, Figures, Section, Table, Text
 from coba_rl.report.study_figures import Band, bands_figure, cost_figure
 
 _MEASURED = {
@@ -36,20 +35,6 @@ _SPENT: dict[str, Spent] = {
 """What accuracy is shown over: unit → how much of it a run had generated after a step."""
 
 _SMOOTHED = 8  # steps; a single batch is too noisy to read
-
-
-def write_study_report(results: StudyResults, target: Path) -> None:
-    """Write the page of a study, whole or not at all.
-
-    Args:
-        results: The study's finished runs.
-        target: The page.
-
-    Raises:
-        ConfigError: The page cannot be written.
-        ImportError: matplotlib or jinja2 is not installed.
-    """
-    write_page(target, results.study.title, lambda: study_sections(results), results.study.question)
 
 
 def study_sections(results: StudyResults) -> list[Section]:

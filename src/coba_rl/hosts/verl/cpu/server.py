@@ -244,23 +244,10 @@ class GenerationServer:
         """Finish what was admitted; weights stay, as memory is not shared with the trainer."""
         await self.wait_for_requests_to_drain()
 
-    async def wake_up(self, tags: list[str] | None = None) -> None:
-        """Nothing was put to sleep."""
+    async def _nothing(self, *_: Any, **__: Any) -> None:
+        """Nothing was put to sleep, caches live only as long as their batch, and there is no profiler."""
 
-    async def clear_kv_cache(self) -> None:
-        """Caches live only as long as their batch."""
-
-    async def release_kv_cache(self) -> None:
-        """Caches live only as long as their batch."""
-
-    async def resume_kv_cache(self) -> None:
-        """Caches live only as long as their batch."""
-
-    async def start_profile(self, **_: Any) -> None:
-        """No profiler."""
-
-    async def stop_profile(self) -> None:
-        """No profiler."""
+    wake_up = clear_kv_cache = release_kv_cache = resume_kv_cache = start_profile = stop_profile = _nothing
 
 
 def _answer(futures: list[asyncio.Future], outcome: list[Completion] | BaseException) -> None:
