@@ -38,7 +38,7 @@ from coba_rl.rows import file_rows
 OUTPUT_FORMATS = (".csv", ".jsonl", ".parquet")
 COLUMNS = ("prompt_id", "pass_rate", "successes", "attempts")
 
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?")
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
@@ -110,37 +110,32 @@ def _prompt_id(value: Any, where: str) -> PromptId:
 def _numbers(
     rows: list[dict[str, Any]], column: str, source: str, missing_allowed: bool = False
 ) -> np.ndarray:
-    numbers = []
-    for i, row in enumerate(rows, start=1):
-        value = row.get(column)
-        number = math.nan if missing_allowed and _is_missing(value) else _number(value)
-        if number is None:
+    numbers = [_number(row.get(column)) for row in rows]
+    for i, (row, number) in enumerate(zip(rows, numbers, strict=True), start=1):
+        if number is None or (math.isnan(number) and not missing_allowed):
             raise DatasetError(
-                f"{source}, row {i}: {column} is {value!r}, expected a number (decimals with a point)."
+                f"{source}, row {i}: {column} is {row.get(column)!r}, expected a number (decimals with a point)."
             )
-        numbers.append(number)
     return np.array(numbers)
 
 
-def _is_missing(value: Any) -> bool:
-    if isinstance(value, str):
-        return value.strip().lower() in ("", "nan")
-    return value is None or (isinstance(value, float) and math.isnan(value))
-
-
 def _number(value: Any) -> float | None:
-    """A finite number, also from text; None for anything else."""
+    """A number, also from text; NaN where there is none, None for anything else."""
     if isinstance(value, str):
-        value = value.strip()
+        value = value.strip().lower()
+        if value in ("", "nan"):
+            return math.nan
         if not _NUMBER.fullmatch(value):  # `float` takes 0_1 and digits of every script
             return None
+    elif value is None:
+        return math.nan
     elif isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         return None
     try:
         number = float(value)
     except OverflowError:
         return None
-    return number if math.isfinite(number) else None
+    return None if math.isinf(number) else number
 
 
 def check_output(path: Path) -> None:
