@@ -114,6 +114,7 @@ def test_strategy_hooks() -> None:
         "load_state_dict": "self, state",
         "metrics": "self",
         "observe": "self, visits",
+        "observe_success_rate": "self, success_rate",
         "options": "self",
         "pass_rates": "self, prompt_ids",
         "plan": "self, p_P, total, low, high",
