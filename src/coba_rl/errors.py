@@ -19,7 +19,7 @@ class UnknownStrategyError(CobaError, ValueError):
 
 
 class OptionError(CobaError, ValueError):
-    """An option that the strategy does not have, or a value it cannot take."""
+    """An option that a part does not have, or a value it cannot take; or no such part."""
 
 
 class StateError(CobaError, ValueError):

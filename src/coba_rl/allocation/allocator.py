@@ -18,7 +18,7 @@ from coba_rl.allocation.prompt_table import PromptId, check_prompt_ids
 from coba_rl.allocation.saved import saved_number
 from coba_rl.allocation.strategies import Strategy, make_strategy
 from coba_rl.allocation.success import graded, reached
-from coba_rl.errors import OptionError, StateError
+from coba_rl.errors import StateError
 
 STATE_VERSION = 1
 
@@ -55,14 +55,7 @@ class BudgetAllocator:
         success_threshold: float | None = None,
         **options: Any,
     ) -> None:
-        if isinstance(strategy, Strategy):
-            if options:
-                raise OptionError(
-                    f"options {sorted(options)} were given beside a Strategy object: set them on the object."
-                )
-            self.strategy = strategy
-        else:
-            self.strategy = make_strategy(strategy, **options)
+        self.strategy = make_strategy(strategy, **options)
         self.bounds = check_bounds(bounds)
         self.success_threshold = check_threshold(success_threshold)
         self._step = 0

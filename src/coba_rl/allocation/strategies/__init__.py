@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from dataclasses import fields
 from typing import Any
 
+from coba_rl import plugins
 from coba_rl.allocation.strategies.base import GainStrategy, Strategy
 from coba_rl.allocation.strategies.coba import BetaStrategy, Coba, CobaPaper, ExploreExploit
 from coba_rl.allocation.strategies.decay import LinearDecay
@@ -15,7 +14,7 @@ from coba_rl.allocation.strategies.release import CobaRelease
 from coba_rl.allocation.strategies.static import StaticExploit, StaticExplore
 from coba_rl.allocation.strategies.uniform import Uniform
 from coba_rl.allocation.strategies.variance import Variance
-from coba_rl.errors import OptionError, UnknownStrategyError, suggestion
+from coba_rl.errors import UnknownStrategyError
 
 STRATEGIES: dict[str, type[Strategy]] = {
     "coba": Coba,
@@ -41,40 +40,20 @@ def strategy_class(name: str) -> type[Strategy]:
     Raises:
         UnknownStrategyError: Not built in, not importable, or not a `Strategy`.
     """
-    if not isinstance(name, str):
-        raise UnknownStrategyError(
-            f'strategy={name!r}: expected a name, "package.module:Class", or a Strategy object (an instance).'
-        )
-    if name in STRATEGIES:
-        return STRATEGIES[name]
-    if ":" not in name:
-        raise UnknownStrategyError(
-            f'Unknown strategy {name!r}. {suggestion(name, STRATEGIES)} Your own: "package.module:Class".'
-        )
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise UnknownStrategyError(f"Strategy {name!r} cannot be imported: {error}.") from error
-    if not (isinstance(found, type) and issubclass(found, Strategy)):
-        raise UnknownStrategyError(f"Strategy {name!r} is not a subclass of coba_rl.Strategy.")
-    return found
+    return plugins.find(name, STRATEGIES, kind="strategy", base=Strategy, error=UnknownStrategyError)
 
 
-def make_strategy(name: str, /, **options: Any) -> Strategy:
-    """Build a strategy from its name and options.
+def make_strategy(strategy: str | Strategy, /, **options: Any) -> Strategy:
+    """A strategy from its name and options; a `Strategy` object is returned as it is.
 
     Raises:
         UnknownStrategyError: See `strategy_class`.
-        OptionError: An option that the strategy does not have, or a value it cannot take.
+        OptionError: An option that the strategy does not have, a value it cannot take, or options beside an object.
 
     Example:
         >>> make_strategy("coba", kappa=15).kappa
         15
     """
-    cls = strategy_class(name)
-    known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
-    for option in options:
-        if option not in known:
-            raise OptionError(f"Strategy {name!r} has no option {option!r}. {suggestion(option, known)}")
-    return cls(**options)
+    return plugins.make(
+        strategy, STRATEGIES, options, kind="strategy", base=Strategy, error=UnknownStrategyError
+    )

@@ -14,9 +14,9 @@ from coba_rl.allocation.estimators import make_estimator
 from coba_rl.allocation.pass_rates import Visits
 from coba_rl.allocation.prompt_table import PromptId, PromptTable
 from coba_rl.allocation.solvers import SOLVERS, check_feasible, check_solver, even_split
-from coba_rl.allocation.strategies.option_types import check_types
 from coba_rl.allocation.value import Gains
 from coba_rl.errors import OptionError
+from coba_rl.option_types import check_types
 
 
 @dataclass(eq=False, kw_only=True)
@@ -61,7 +61,7 @@ class Strategy(ABC):
 
     def validate(self) -> None:
         """Check the options; raise `OptionError`. Subclasses extend it."""
-        check_types(self)
+        check_types(type(self), {field.name: getattr(self, field.name) for field in fields(self)})
 
     def options(self) -> dict[str, Any]:
         """Every option and its value, JSON-able."""

@@ -1,10 +1,9 @@
-"""Whether the options of a strategy hold values of the types that its fields are annotated with."""
+"""Whether the options of a part hold values of the types that its fields are annotated with."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -24,12 +23,18 @@ _KINDS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
 }
 
 
-def check_types(options: Any) -> None:
-    """Raise `OptionError` unless every field of a dataclass object holds a value of its annotated type.
+def check_types(cls: type, values: Mapping[str, Any]) -> None:
+    """Raise `OptionError` unless each value is of the type that the class annotates the field of that name with.
 
     Annotations count the same whether Python has resolved them or kept them as text.
+
+    Example:
+        >>> class Ramp:
+        ...     steps: int
+        >>> check_types(Ramp, {"steps": 2.5})
+        Traceback (most recent call last):
+        coba_rl.errors.OptionError: steps=2.5: expected a whole number.
     """
-    cls = type(options)
     try:
         hints = get_type_hints(cls)
     except (NameError, AttributeError, SyntaxError, TypeError) as error:
@@ -37,10 +42,9 @@ def check_types(options: Any) -> None:
             f"The type of an option of {cls.__name__} cannot be resolved ({error}): annotate it with types that "
             "its module knows at run time, not under TYPE_CHECKING alone."
         ) from error
-    for field in fields(options):
-        value, hint = getattr(options, field.name), hints[field.name]
-        if not _matches(value, hint):
-            raise OptionError(f"{field.name}={value!r}: expected {_describe(hint)}.")
+    for name, value in values.items():
+        if not _matches(value, hints[name]):
+            raise OptionError(f"{name}={value!r}: expected {_describe(hints[name])}.")
 
 
 def _matches(value: Any, hint: Any) -> bool:
