@@ -35,7 +35,10 @@ MISTAKES = {
         ["--strategy", "uniform", "--allocation.kappa", "9"],
         "no option 'kappa'",
     ),
-    "option without effect": (["--allocation.visits", "3"], "no effect with estimator='ability'"),
+    "option another estimator has": (
+        ["--allocation.estimator", "{name = 'ability', visits = 3}"],
+        "Estimator 'ability' has no option 'visits'",
+    ),
     "option of a wrong type": (["--allocation.kappa", "many"], "expected a finite number"),
     "option out of range": (["--allocation.kappa", "1"], "more than 2"),
     "unknown key": (["--training.stepps", "9"], "Did you mean 'steps'"),

@@ -87,6 +87,7 @@ def test_budget_allocator() -> None:
     assert signatures(BudgetAllocator) == {
         "__init__": "self, strategy='coba', *, bounds=(2, 128), success_threshold=None, **options",
         "allocate": "self, prompt_ids, total, pass_rates=None",
+        "begin": "self, num_allocations",
         "load_state_dict": "self, state",
         "metrics": "self",
         "observe": "self, prompt_ids, successes",
@@ -109,6 +110,7 @@ def test_allocation() -> None:
 def test_strategy_hooks() -> None:
     hooks = {
         "allocate": "self, p_P, total, low, high",
+        "begin": "self, num_allocations",
         "check_feasible": "self, num_prompts, total, low, high",
         "interval": "self, prompt_ids, level=0.9",
         "load_state_dict": "self, state",
@@ -121,6 +123,7 @@ def test_strategy_hooks() -> None:
         "seen": "self, prompt_ids",
         "state_dict": "self",
         "validate": "self",
+        "value": "self, p_P, mean_budget, batch_P=None",
     }
     assert {name: text for name, text in signatures(Strategy).items() if name != "__init__"} == hooks
     assert {
@@ -130,17 +133,17 @@ def test_strategy_hooks() -> None:
 
 
 def test_strategies_and_their_options() -> None:
-    every = ["window", "estimator", "visits", "prior", "decay"]
+    every = ["window", "estimator"]
     beta = [*every, "solver", "tau"]
-    coba = [*beta, "kappa", "gamma", "threshold", "alpha_min", "alpha_max", "scale"]
+    coba = [*beta, "kappa", "gamma", "transform_below", "alpha_min", "alpha_max", "alpha_slope"]
     assert {name: [field.name for field in fields(cls)] for name, cls in STRATEGIES.items()} == {
         "coba": [*beta, "kappa", "preferred_min", "preferred_max", "tau_per_rollout"],
         "coba-paper": coba,
         "coba-release": coba,
         "explore-exploit": coba,
-        "gvm": [*every, "a", "b"],
+        "gvm": [*every, "damping", "damping_exponent"],
         "knapsack": [*every, "solver"],
-        "linear-decay": [*beta, "kappa", "num_steps"],
+        "linear-decay": [*beta, "kappa"],
         "static-exploit": [*beta, "alpha", "beta"],
         "static-explore": [*beta, "alpha", "beta"],
         "uniform": every,

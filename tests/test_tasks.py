@@ -1,12 +1,13 @@
-"""Tasks by name, by module, and as objects."""
+"""Tasks by name, by module, and as objects; and the shipped suite of tasks."""
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -14,6 +15,7 @@ from coba_rl.errors import ConfigError, OptionError
 from coba_rl.tasks import TASKS, Problem, Task, make_task
 from coba_rl.tasks.math import MathTask
 from coba_rl.tasks.prefix_scan import PrefixScan
+from coba_rl.testing import TaskConformance
 
 OWN = """
 from dataclasses import dataclass
@@ -114,3 +116,109 @@ def test_the_table_of_tasks_imports_none_of_them() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.split() == ["coba_rl.tasks.base"]
+
+
+# The suite
+
+
+class TestPrefixScan(TaskConformance):
+    def make(self) -> Task:
+        return make_task("prefix-scan", num_train=60, num_heldout=30)
+
+
+class TestMath(TaskConformance):
+    def make(self) -> Task:
+        data = Path(__file__).parent / "data" / "math" / "dapo.jsonl"
+        return make_task("math", data=str(data), heldout_fraction=0.3)
+
+    def right_completion(self, problem: Problem) -> str:
+        return rf"So the answer is $\boxed{{{problem.answer}}}$."
+
+
+@dataclass(frozen=True)
+class Words(Task):
+    name: ClassVar[str] = "words"
+    max_prompt_length: ClassVar[int] = 4
+    max_completion_length: ClassVar[int] = 4
+
+    def train_problems(self) -> list[Problem]:
+        return [Problem("1", "say a", "a"), Problem("2", "say b", "b")]
+
+    def heldout_problems(self) -> list[Problem]:
+        return [Problem("3", "say c", "c")]
+
+    def score(self, completion: str, answer: str) -> float | None:
+        return float(completion == answer)
+
+
+class TestWords(TaskConformance):
+    def make(self) -> Task:
+        return Words()
+
+
+class _Nameless(Words):
+    name = ""
+
+
+class _Empty(Words):
+    def train_problems(self) -> list[Problem]:
+        return []
+
+
+class _Shuffled(Words):
+    def train_problems(self) -> list[Problem]:
+        return [Problem(str(random.random()), "say a", "a")]
+
+
+class _OneId(Words):
+    def train_problems(self) -> list[Problem]:
+        return [Problem("1", "say a", "a"), Problem("1", "say b", "b")]
+
+
+class _Leaks(Words):
+    def heldout_problems(self) -> list[Problem]:
+        return [Problem("3", "say a", "a")]
+
+
+class _Strict(Words):
+    def score(self, completion: str, answer: str) -> float | None:
+        return 0.0
+
+
+class _Points(Words):
+    def score(self, completion: str, answer: str) -> float | None:
+        return 1.0 if completion == answer else float(len(completion))
+
+
+class _Fickle(Words):
+    def score(self, completion: str, answer: str) -> float | None:
+        return random.random()
+
+
+class _Open(Words):
+    def __init__(self) -> None:
+        object.__setattr__(self, "verdict", lambda text: 1.0)
+
+
+@pytest.mark.parametrize(
+    ("broken", "test"),
+    [
+        (_Nameless, "test_it_says_what_it_is"),
+        (Nothing, "test_it_says_what_it_is"),
+        (_Empty, "test_there_is_something_to_train_on"),
+        (_Shuffled, "test_problems_are_the_same_in_the_same_order_every_time"),
+        (_OneId, "test_ids_are_unique"),
+        (_Leaks, "test_training_and_heldout_problems_are_disjoint"),
+        (_Strict, "test_a_right_completion_scores_1"),
+        (_Points, "test_a_score_is_from_0_to_1_or_none"),
+        (_Fickle, "test_a_score_is_from_0_to_1_or_none"),
+        (_Open, "test_it_can_be_sent_to_another_process"),
+    ],
+)
+def test_the_suite_catches(broken: type[Task], test: str) -> None:
+    class TestBroken(TaskConformance):
+        def make(self) -> Task:
+            return broken()
+
+    with pytest.raises((AssertionError, AttributeError, TypeError)):
+        getattr(TestBroken(), test)()

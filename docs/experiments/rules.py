@@ -1,4 +1,4 @@
-"""Rules that were tried and not kept, as strategies: `PYTHONPATH=docs/experiments coba-rl study FILE.toml`."""
+"""Rules and estimators that were tried and not kept: `PYTHONPATH=docs/experiments coba-rl study FILE.toml`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from coba_rl.allocation.ability import AbilityEstimator
+from coba_rl.allocation.estimators.ability import AbilityEstimator
 from coba_rl.allocation.proportional import proportional
 from coba_rl.allocation.strategies.base import Strategy
-from coba_rl.allocation.strategies.coba import Coba
-from coba_rl.allocation.strategies.uniform import Uniform
 
 
 @dataclass(eq=False, kw_only=True)
@@ -31,30 +29,8 @@ class AbilityAlone(AbilityEstimator):
     TREND_WEIGHT = 0.0
 
 
-@dataclass(eq=False, kw_only=True)
-class UniformAbilityAlone(Uniform):
-    """`uniform` that watches pass rates with `AbilityAlone`."""
-
-    name: ClassVar[str] = "uniform-ability-alone"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._estimator = AbilityAlone()
-
-
 class AbilityWithoutHopeless(AbilityEstimator):
     """Prompts that were never solved are hard, none is hopeless."""
 
     def _hopeless(self, rows: np.ndarray) -> np.ndarray:
         return np.zeros(len(rows))
-
-
-@dataclass(eq=False, kw_only=True)
-class CobaWithoutHopeless(Coba):
-    """`coba` with `AbilityWithoutHopeless`."""
-
-    name: ClassVar[str] = "coba-without-hopeless"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._estimator = AbilityWithoutHopeless()

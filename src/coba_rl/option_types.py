@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -19,8 +20,29 @@ _KINDS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
     float: ("a finite number", lambda v: _is_number(v) and math.isfinite(v)),
     str: ("text", lambda v: isinstance(v, str)),
     bool: ("true or false", lambda v: isinstance(v, bool)),
+    dict: ("a table", lambda v: isinstance(v, Mapping)),
+    Callable: ("a function", callable),
     NoneType: ("None", lambda v: v is None),
 }
+
+
+class WithOptions:
+    """A dataclass whose fields are its options: what strategies and estimators have in common."""
+
+    def validate(self) -> None:
+        """Check the options; raise `OptionError`. Subclasses extend it."""
+        check_types(type(self), {field.name: getattr(self, field.name) for field in fields(self)})  # ty: ignore[invalid-argument-type]
+
+    def options(self) -> dict[str, Any]:
+        """Every option and its value, JSON-able."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # ty: ignore[invalid-argument-type]
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def require(condition: bool, option: str, value: Any, expected: str) -> None:
+    """Raise `OptionError` about an option unless `condition` holds."""
+    if not condition:
+        raise OptionError(f"{option}={value!r}: expected {expected}.")
 
 
 def check_types(cls: type, values: Mapping[str, Any]) -> None:

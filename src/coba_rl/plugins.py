@@ -97,6 +97,18 @@ def find(
     return found
 
 
+def reference(part: Any, built_in: Mapping[str, Any]) -> str:
+    """The name under which `find` finds a class or a function again.
+
+    Example:
+        >>> from collections import OrderedDict
+        >>> reference(OrderedDict, {}), reference(print, {"fast": print})
+        ('collections:OrderedDict', 'fast')
+    """
+    name = next((name for name, known in built_in.items() if known is part), None)
+    return name or f"{part.__module__}:{part.__qualname__}"
+
+
 def _imported(name: str, kind: str, error: type[CobaError]) -> Any:
     module, _, attribute = name.partition(":")
     try:

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from coba_rl.allocation import Allocation, BudgetAllocator
-from coba_rl.allocation.pass_rates import Visits
+from coba_rl.allocation.estimators import Visits
 from coba_rl.allocation.prompt_table import PromptId, check_prompt_ids
 from coba_rl.allocation.success import graded
 from coba_rl.errors import DatasetError
@@ -162,6 +162,7 @@ def allocate_rates(allocator: BudgetAllocator, rates: Rates, total: int) -> Allo
     Raises:
         InfeasibleBudgetError: `total` does not fit the number of prompts and the allocator's bounds.
     """
+    allocator.begin(1)
     if rates.visits is not None:
         allocator.strategy.observe(rates.visits)
     p = rates.pass_rate_P

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coba_rl.allocation.pass_rates import PassRateEstimator, Visits, sigmoid
+from coba_rl.allocation.estimators import PassRateEstimator, Visits
+from coba_rl.allocation.estimators.logits import sigmoid
 
 N, BATCH = 256, 64
 Truth = Callable[[int], np.ndarray]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from coba_rl.allocation.ability import AbilityEstimator
-from coba_rl.allocation.estimators import make_estimator
-from coba_rl.allocation.pass_rates import PassRateEstimator, Visits, sigmoid
+from coba_rl.allocation.estimators import PassRateEstimator, Visits, make_estimator
+from coba_rl.allocation.estimators.ability import AbilityEstimator
+from coba_rl.allocation.estimators.logits import sigmoid
 
 NUM_PROMPTS, BATCH, ROLLOUTS, STEPS = 512, 32, 16, 96
 

@@ -24,9 +24,9 @@ NAN = math.nan
 
 
 def make(name: str = "coba-paper", **options: Any) -> BudgetAllocator:
-    if name == "linear-decay":
-        options = {"num_steps": 10, **options}
-    return BudgetAllocator(name, **options)
+    allocator = BudgetAllocator(name, **options)
+    allocator.begin(10)
+    return allocator
 
 
 def rate(allocator: BudgetAllocator, prompt_id: str) -> float:
@@ -235,7 +235,7 @@ def test_a_step_without_any_judged_rollout_teaches_nothing() -> None:
 
 
 def test_several_observations_between_two_allocations_are_several_visits() -> None:
-    allocator = make("coba-paper", visits=2, window=3)
+    allocator = make("coba-paper", estimator={"name": "window", "visits": 2}, window=3)
     allocator.allocate(["a", "b"], total=8)
     allocator.observe(["a"] * 4, [1, 1, 1, 1])
     allocator.observe(["b"] * 4, [0, 0, 0, 0])

@@ -16,9 +16,9 @@ from coba_rl import STRATEGIES, BudgetAllocator, StateError
 def make(name: str = "coba", **options: Any) -> BudgetAllocator:
     if name == "coba":
         options = {"estimator": "drift", **options}
-    if name == "linear-decay":
-        options = {"num_steps": 8, **options}
-    return BudgetAllocator(name, bounds=(2, 32), **options)
+    allocator = BudgetAllocator(name, bounds=(2, 32), **options)
+    allocator.begin(8)
+    return allocator
 
 
 def play(allocator: BudgetAllocator, seed: int, steps: int = 4) -> list[list[int]]:
@@ -151,7 +151,11 @@ def test_messages_of_refused_states() -> None:
     [
         ({"kappa": 11.0}, {"kappa": 15.0}, "kappa: 11.0 → 15.0"),
         ({}, {"success_threshold": 0.5}, "success_threshold: None → 0.5"),
-        ({}, {"prior": (1.0, 1.0)}, r"prior: None → \[1.0, 1.0\]"),
+        (
+            {"estimator": "posterior"},
+            {"estimator": {"name": "posterior", "prior": [1.0, 1.0]}},
+            r"estimator: {.*'prior': \[0.5, 0.5\], .*} → {.*'prior': \[1.0, 1.0\], .*}",
+        ),
         ({"window": 5}, {"window": 2}, "window: 5 → 2"),
     ],
 )
@@ -176,7 +180,11 @@ def test_changed_bounds_are_used_with_a_warning() -> None:
 
 
 def test_unchanged_options_load_in_silence() -> None:
-    changes: list[dict[str, Any]] = [{}, {"prior": (1.0, 2.0)}, {"success_threshold": 0.5, "tau": 0.3}]
+    changes: list[dict[str, Any]] = [
+        {},
+        {"estimator": {"name": "drift", "prior": (1.0, 2.0)}},
+        {"success_threshold": 0.5, "tau": 0.3},
+    ]
     for options in changes:
         saved, resumed = make(**options), make(**options)
         play(saved, seed=1)
@@ -186,11 +194,11 @@ def test_unchanged_options_load_in_silence() -> None:
 
 
 def test_another_estimator_is_refused_with_advice() -> None:
-    old, new = make("knapsack", visits=1), make("knapsack", visits=3)
+    old, new = (make("knapsack", estimator={"name": "window", "visits": visits}) for visits in (1, 3))
     play(old, seed=1)
     before = new.state_dict()
     with (
-        pytest.warns(UserWarning, match="visits: 1 → 3"),
+        pytest.warns(UserWarning, match="'visits': 1} → .*'visits': 3}"),
         pytest.raises(StateError, match="Resume with the estimator and options of the saved run"),
     ):
         new.load_state_dict(old.state_dict())

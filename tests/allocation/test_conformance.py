@@ -1,4 +1,4 @@
-"""The shipped conformance suite, applied to every built-in strategy, and shown to catch broken ones."""
+"""The shipped suite of strategies, applied to every built-in one, and shown to catch broken ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from coba_rl import STRATEGIES, BudgetAllocator, GainStrategy, Strategy
-from coba_rl.allocation.pass_rates import Visits
+from coba_rl.allocation.estimators import Visits
 from coba_rl.allocation.solvers import even_split
 from coba_rl.allocation.strategies import make_strategy
 from coba_rl.allocation.value import VarianceGains
@@ -32,7 +32,7 @@ class TestCoba(_BuiltIn):
 class TestCobaWithEveryOptionMoved(_BuiltIn):
     name = "coba"
     options: ClassVar[dict[str, Any]] = {
-        "window": 2, "estimator": "posterior", "prior": (1.0, 2.0), "decay": 0.9, "kappa": 7.0,
+        "window": 2, "estimator": {"name": "posterior", "prior": (1.0, 2.0), "decay": 0.9}, "kappa": 7.0,
         "preferred_min": 0.6, "preferred_max": 0.1, "tau_per_rollout": 0.02, "solver": "heap",
     }  # fmt: skip
 
@@ -40,7 +40,7 @@ class TestCobaWithEveryOptionMoved(_BuiltIn):
 class TestCobaPaperWithEveryOptionMoved(_BuiltIn):
     name = "coba-paper"
     options: ClassVar[dict[str, Any]] = {
-        "window": 2, "kappa": 7.0, "gamma": 40.0, "threshold": 0.0, "alpha_min": 1.5, "alpha_max": 6.0, "scale": 9.0,
+        "window": 2, "kappa": 7.0, "gamma": 40.0, "transform_below": 0.0, "alpha_min": 1.5, "alpha_max": 6.0, "alpha_slope": 9.0,
         "tau": 0.3,
     }  # fmt: skip
 
@@ -51,7 +51,11 @@ class TestCobaPaper(_BuiltIn):
 
 class TestCobaPaperByHeap(_BuiltIn):
     name = "coba-paper"
-    options: ClassVar[dict[str, Any]] = {"solver": "heap", "visits": 3, "tau": 0.2}
+    options: ClassVar[dict[str, Any]] = {
+        "solver": "heap",
+        "estimator": {"name": "window", "visits": 3},
+        "tau": 0.2,
+    }
 
 
 class TestCobaPaperByDynamicProgramming(_BuiltIn):
@@ -105,7 +109,6 @@ class TestStaticExplore(_BuiltIn):
 
 class TestLinearDecay(_BuiltIn):
     name = "linear-decay"
-    options: ClassVar[dict[str, Any]] = {"num_steps": 20}
 
 
 class TestExploreExploit(_BuiltIn):

@@ -23,7 +23,8 @@ def success(*key):  # any number in [0, 1], the same in every process
 
 found = {}
 for name in STRATEGIES:
-    allocator = BudgetAllocator(name, bounds=(2, 64), **({"num_steps": 6} if name == "linear-decay" else {}))
+    allocator = BudgetAllocator(name, bounds=(2, 64))
+    allocator.begin(6)
     for step in range(6):
         ids = [f"prompt {(5 * step + 7 * i) % 40}" if i % 3 else (5 * step + 7 * i) % 40 for i in range(24)]
         allocation = allocator.allocate(ids, total=24 * 16 + step)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import sys
 from dataclasses import fields
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 import coba_rl.allocation
 from coba_rl import STRATEGIES, BudgetAllocator, Strategy
 from coba_rl.allocation.capability import beta_shape, transform
+from coba_rl.allocation.estimators import ESTIMATORS
 
 ROOT = Path(__file__).parents[2]
 METHOD = (ROOT / "docs" / "method.md").read_text()
@@ -41,13 +44,27 @@ def default(cell: str) -> Any:
 
 def documented_options() -> dict[str, dict[str, Any]]:
     shared = {row[0].strip("`"): default(row[1]) for row in rows(section(PAGE, "### Of every strategy"))[1:]}
-    found = {}
-    for family in ("### CoBA-RL", "### Fixed preferences", "### Others"):
-        head, *body = rows(section(PAGE, family))
-        for column, name in enumerate(head[1:-1], start=1):
-            own = {row[0].strip("`"): default(row[column]) for row in body}
-            found[name.strip("`")] = {k: v for k, v in {**shared, **own}.items() if v is not ABSENT}
-    return found
+    return {
+        name: {**shared, **own}
+        for family in ("### CoBA-RL", "### Fixed preferences", "### Others")
+        for name, own in by_column(family).items()
+    }
+
+
+def by_column(title: str) -> dict[str, dict[str, Any]]:
+    """Option → default, for each heading of a table between the first and the last."""
+    head, *body = rows(section(PAGE, title))
+    cells = {
+        name.strip("`"): [(row[0].strip("`"), default(row[column])) for row in body]
+        for column, name in enumerate(head[1:-1], start=1)
+    }
+    return {name: {k: v for k, v in found if v is not ABSENT} for name, found in cells.items()}
+
+
+def test_the_options_of_the_estimators_are_those_in_the_code() -> None:
+    assert by_column("### Of the estimators of pass rates") == {
+        name: {field.name: field.default for field in fields(cls)} for name, cls in ESTIMATORS.items()
+    }
 
 
 def test_the_option_tables_list_every_field_and_default() -> None:
@@ -67,29 +84,35 @@ def test_every_strategy_has_its_rule() -> None:
 
 
 def test_every_logged_metric_is_listed() -> None:
-    allocator = BudgetAllocator("coba")
-    allocator.allocate(["a", "b"], total=8)
-    allocator.observe(["a", "b"], [1.0, 0.0])
+    logged: set[str] = set()
+    for strategy in STRATEGIES:
+        allocator = BudgetAllocator(strategy)
+        allocator.begin(1)
+        allocator.allocate(["a", "b"], total=8)
+        allocator.observe(["a", "b"], [1.0, 0.0])
+        logged |= set(allocator.metrics())
     listed = [
         name
         for row in rows(section(PAGE, "## Logged metrics"))[1:]
         for name in re.findall(r"`([^`]+)`", row[0])
     ]
-    assert sorted(listed) == sorted(allocator.metrics())
+    assert sorted(listed) == sorted(logged)
 
 
 @pytest.mark.parametrize("page", ["method.md", "strategies.md"])
-def test_the_examples_run_in_the_order_of_the_page(page: str) -> None:
+def test_the_examples_run_in_the_order_of_the_page(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
-    scope: dict[str, Any] = {"__name__": "docs_example"}
+    module = ModuleType("docs_example")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    scope = vars(module)
     for block in blocks:
         exec(compile(block, page, "exec", dont_inherit=True), scope)
     if page == "strategies.md":
-        conformance = scope["TestFrontier"]
-        names = [name for name in dir(conformance) if name.startswith("test_")]
-        assert len(names) > 10
-        for name in names:
-            getattr(conformance(), name)()
+        for conformance in (scope["TestFrontier"], scope["TestSmoothed"]):
+            names = [name for name in dir(conformance) if name.startswith("test_")]
+            assert len(names) >= 10
+            for name in names:
+                getattr(conformance(), name)()
 
 
 def test_the_equation_table_names_functions_and_tests_that_exist() -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from coba_rl import BudgetAllocator, OptionError
 from coba_rl.allocation.capability import Capability, beta_shape, transform
-from coba_rl.allocation.strategies.coba import CobaPaper, ExploreExploit, variance_tau
+from coba_rl.allocation.strategies import make_strategy
+from coba_rl.allocation.strategies.coba import BetaStrategy, CobaPaper, ExploreExploit, variance_tau
 from coba_rl.allocation.strategies.release import CobaRelease
 from coba_rl.allocation.value import (
     KnapsackGains,
@@ -37,7 +38,7 @@ def test_worked_values_of_equations_6_and_7(
     failure: float, transformed: float, alpha: float, beta: float
 ) -> None:
     assert transform(failure) == pytest.approx(transformed, abs=6e-5)
-    shape = beta_shape(transform(failure), kappa=11.0, alpha_min=1.0, alpha_max=10.0, scale=9.0)
+    shape = beta_shape(transform(failure), kappa=11.0, alpha_min=1.0, alpha_max=10.0, slope=9.0)
     assert shape == pytest.approx((alpha, beta), abs=6e-4)
 
 
@@ -65,13 +66,13 @@ def test_transform_rises_with_failure_and_stays_a_share(first: float, second: fl
 
 
 @given(st.floats(0.0, 1.0))
-def test_a_threshold_of_0_switches_the_transform_off(failure: float) -> None:
-    assert transform(failure, threshold=0.0) == failure
+def test_a_transform_below_0_is_none(failure: float) -> None:
+    assert transform(failure, below=0.0) == failure
 
 
 @given(st.floats(0.0, 1.0))
 def test_the_preferred_pass_rate_is_the_transformed_failure_rate(transformed: float) -> None:
-    alpha, beta = beta_shape(transformed, kappa=11.0, alpha_min=1.0, alpha_max=10.0, scale=9.0)
+    alpha, beta = beta_shape(transformed, kappa=11.0, alpha_min=1.0, alpha_max=10.0, slope=9.0)
     assert (alpha - 1.0) / (alpha + beta - 2.0) == pytest.approx(transformed, abs=1e-12)
     grid = np.linspace(0.0, 1.0, 2001)
     mode = grid[np.argmax(log_beta_pdf(grid, alpha, beta))]
@@ -79,9 +80,9 @@ def test_the_preferred_pass_rate_is_the_transformed_failure_rate(transformed: fl
 
 
 @given(st.floats(0.0, 1.0), st.floats(0.1, 40.0))
-def test_alpha_is_clipped_and_beta_is_the_rest(transformed: float, scale: float) -> None:
-    alpha, beta = beta_shape(transformed, kappa=11.0, alpha_min=2.0, alpha_max=6.0, scale=scale)
-    assert alpha == pytest.approx(min(2.0 + scale * transformed, 6.0))
+def test_alpha_is_clipped_and_beta_is_the_rest(transformed: float, slope: float) -> None:
+    alpha, beta = beta_shape(transformed, kappa=11.0, alpha_min=2.0, alpha_max=6.0, slope=slope)
+    assert alpha == pytest.approx(min(2.0 + slope * transformed, 6.0))
     assert alpha + beta == pytest.approx(11.0)
 
 
@@ -178,6 +179,49 @@ def test_variance_gain_is_the_difference_of_values(p: Fraction, budget: int) -> 
     assert math.exp(found) == pytest.approx(float(exact), rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("coba", {}),
+        ("coba", {"tau": 0.4}),
+        ("coba-paper", {}),
+        ("static-explore", {"tau": 2.0}),
+        ("knapsack", {}),
+        ("variance", {}),
+    ],
+)
+@given(rates=st.lists(st.floats(1e-9, 1.0 - 1e-9), min_size=1, max_size=5), budget=st.integers(1, 60))
+def test_a_value_is_the_sum_of_the_gains_up_to_the_mean_budget(
+    name: str, options: dict[str, float], rates: list[float], budget: int
+) -> None:
+    strategy, p_P = make_strategy(name, **options), np.array(rates)
+    first = (
+        0 if isinstance(strategy, BetaStrategy) else 1
+    )  # of `knapsack` and `variance` the first is worth nothing
+    log_gain_PB = strategy.gains(p_P, budget).log_gain(
+        np.broadcast_to(np.arange(first, budget), (len(p_P), budget - first))
+    )
+    value_P = strategy.value(p_P, float(budget))
+    assert value_P == pytest.approx(np.exp(log_gain_PB).sum(axis=1), rel=1e-6, abs=1e-12)
+
+
+def test_the_constants_of_a_value_come_from_the_batch() -> None:
+    strategy, believed, true = (
+        make_strategy("coba-paper"),
+        np.array([0.0, np.nan, 1.0]),
+        np.array([0.4, 0.5, 0.6]),
+    )
+    assert variance_tau(believed[[0, 2]]) == 12.0
+    expected = coba_value(16.0, true, *strategy.shape(), 12.0)
+    assert strategy.value(true, 16.0, believed).tolist() == expected.tolist()
+    assert strategy.value(true, 16.0).tolist() != expected.tolist()
+
+
+@pytest.mark.parametrize("name", ["uniform", "gvm", "coba-release"])
+def test_a_rule_without_a_value_function_has_no_value(name: str) -> None:
+    assert make_strategy(name).value(np.array([0.5]), 16.0) is None
+
+
 @pytest.mark.parametrize("gains", [lambda p: coba_gains(p, 1.0, 10.0, 3.0), KnapsackGains, VarianceGains])
 def test_a_prompt_always_or_never_solved_is_worth_nothing(gains) -> None:
     budget_PB = np.broadcast_to(np.arange(1, 200), (2, 199))
@@ -203,7 +247,13 @@ def test_count_above_counts_the_gains_above(gains, rates: list[float], threshold
 
 @pytest.mark.parametrize(
     ("rates", "tau"),
-    [([0.5] * 4, 3.0), ([0.3, 0.7], 3.0 + 9.0 * 0.04 / 0.1667), ([0.0, 1.0], 12.0), ([0.01, 0.01, 0.0], 3.0)],
+    [
+        ([0.5] * 4, 3.0),
+        ([0.3, 0.7], 3.0 + 9.0 * 0.04 / 0.1667),
+        ([0.0, 1.0], 12.0),
+        ([0.01, 0.01, 0.0], 3.0),
+        ([], 3.0),
+    ],
 )
 def test_tau_follows_the_spread_of_the_batch(rates: list[float], tau: float) -> None:
     assert variance_tau(np.array(rates)) == pytest.approx(tau)

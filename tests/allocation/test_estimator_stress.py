@@ -12,8 +12,7 @@ import pytest
 from populations import BATCH, HALVES, POLARISED, SMOOTH, SUDDEN, Errors, N, follow, polarised
 
 from coba_rl import BudgetAllocator, StateError
-from coba_rl.allocation.estimators import ESTIMATORS, make_estimator
-from coba_rl.allocation.pass_rates import Visits
+from coba_rl.allocation.estimators import ESTIMATORS, Visits, make_estimator
 
 POPULATIONS = {**SMOOTH, **SUDDEN, **POLARISED}
 ROLLOUTS = (16, 2)
@@ -122,7 +121,7 @@ def test_budgets_of_coba_go_where_prompts_can_be_learned(never: float, always: f
     [
         ("coba", "estimator", "spread", -1.0),
         ("coba", "estimator", "spread", math.nan),
-        ("coba", "estimator", "scale", 0.0),
+        ("coba", "estimator", "stretch", 0.0),
         ("coba", "estimator", "wander", math.inf),
         ("coba", "estimator", "step", -1),
         ("coba", "estimator", "centre", "high"),
@@ -142,9 +141,9 @@ def test_budgets_of_coba_go_where_prompts_can_be_learned(never: float, always: f
 def test_an_impossible_number_in_a_saved_state_is_refused(
     strategy: str, where: str | None, name: str, value: Any
 ) -> None:
-    options = {"num_steps": 9} if strategy == "linear-decay" else {}
-    options |= {"estimator": "drift"} if strategy == "drift" else {}
+    options = {"estimator": "drift"} if strategy == "drift" else {}
     allocator = BudgetAllocator("coba" if strategy == "drift" else strategy, **options)
+    allocator.begin(9)
     allocator.allocate([*range(4)], 64)
     allocator.observe([0, 0, 1, 1], [1.0, 0.0, 0.0, 0.0])
     state = json.loads(json.dumps(allocator.state_dict()))

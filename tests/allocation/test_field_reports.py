@@ -18,9 +18,9 @@ NAMES = sorted(STRATEGIES)
 
 
 def make(name: str = "coba", **options: Any) -> BudgetAllocator:
-    if name == "linear-decay":
-        options = {"num_steps": 10, **options}
-    return BudgetAllocator(name, **options)
+    allocator = BudgetAllocator(name, **options)
+    allocator.begin(10)
+    return allocator
 
 
 def outcome(successes: list[list[float]], **options: Any) -> dict[str, float]:
@@ -162,7 +162,7 @@ def test_a_prompt_that_always_fails_is_seen(name: str) -> None:
 
 def test_two_rows_of_one_prompt_share_one_history() -> None:
     """prime-rl #3261, #1451: duplicate prompts share or lose their history by accident."""
-    allocator = make("coba-paper", visits=2)
+    allocator = make("coba-paper", estimator={"name": "window", "visits": 2})
     allocation = allocator.allocate(["a", "b", "a"], total=24)
     allocator.observe([allocation.prompt_ids[i] for i in allocation.repeat_index], [1.0] * 8 + [0.0] * 16)
     assert allocator.strategy.pass_rates(["a", "b", "a"]).tolist() == [0.5, 0.0, 0.5]

@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 
 from coba_rl import STRATEGIES, BudgetAllocator
+from coba_rl.allocation.capability import transform
+from coba_rl.allocation.strategies.coba import BetaStrategy, CobaPaper
 
 NAN = math.nan
 
 
 def make(name: str = "coba-paper", **options: Any) -> BudgetAllocator:
-    if name == "linear-decay":
-        options = {"num_steps": 10, **options}
-    return BudgetAllocator(name, **options)
+    allocator = BudgetAllocator(name, **options)
+    allocator.begin(10)
+    return allocator
 
 
 BUDGET_METRICS = {
@@ -35,11 +37,11 @@ def test_metrics_are_complete_and_finite(name: str) -> None:
         allocator.allocate(["a", "b"], total=9)
         allocator.observe(["a", "a", "b", "b"], outcome)
     metrics = allocator.metrics()
-    of_strategy = (
-        {"failure_rate"}
-        if name in ("uniform", "knapsack", "variance", "gvm")
-        else {"failure_rate", "alpha", "beta", "tau"}
-    )
+    of_strategy = {"failure_rate"}
+    if issubclass(STRATEGIES[name], BetaStrategy):
+        of_strategy |= {"alpha", "beta", "tau"}
+    if issubclass(STRATEGIES[name], CobaPaper):
+        of_strategy |= {"transformed_failure_rate"}
     assert set(metrics) == {f"coba/{key}" for key in BUDGET_METRICS | OUTCOME_METRICS | of_strategy}
     assert all(type(value) is float and math.isfinite(value) for value in metrics.values())
 
@@ -90,3 +92,13 @@ def test_a_dead_group_is_either_right_or_wrong(score: float, right: float) -> No
     metrics = allocator.metrics()
     assert metrics["coba/dead_groups_all_right"] == right
     assert metrics["coba/dead_groups_all_wrong"] == 1.0 - right
+
+
+@pytest.mark.parametrize("name", ["coba-paper", "explore-exploit"])
+def test_the_transformed_failure_rate_is_that_of_equation_6(name: str) -> None:
+    allocator = make(name, gamma=7.0, transform_below=0.6)
+    allocator.observe(["a"] * 4, [1, 1, 0, 1])
+    allocator.allocate(["a"], total=4)
+    metrics = allocator.metrics()
+    assert metrics["coba/failure_rate"] == 0.25
+    assert metrics["coba/transformed_failure_rate"] == transform(0.25, gamma=7.0, below=0.6)

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coba_rl.allocation import prompt_table
-from coba_rl.allocation.estimators import ESTIMATORS, make_estimator
-from coba_rl.allocation.pass_rates import Visits
+from coba_rl.allocation.estimators import ESTIMATORS, Visits, make_estimator
 from coba_rl.allocation.prompt_table import Column, PromptTable, prompt_keys
 
 IDS = st.integers(-3, 40) | st.integers(-(10**30), 10**30) | st.sampled_from(["", "1", "a", "ß", "\ud800"])
@@ -58,7 +57,7 @@ def test_hashes_that_want_the_same_slot_find_others(ids: list[int], apart: int) 
 
 @pytest.mark.parametrize("name", sorted(ESTIMATORS))
 def test_a_prompt_takes_at_most_64_bytes(name: str) -> None:
-    estimator = make_estimator(name, visits=2 if name == "window" else None)  # 2: the most that fit
+    estimator = make_estimator(name, **({"visits": 2} if name == "window" else {}))  # 2: the most that fit
     batches = [list(range(first, first + 1000)) for first in range(0, 100_000, 1000)]
     worst = 0.0
     tracemalloc.start()

@@ -98,7 +98,8 @@ def test_static_preferences_do_not_move() -> None:
 
 
 def test_linear_decay_goes_through_ten_equal_stages() -> None:
-    allocator = BudgetAllocator("linear-decay", num_steps=40)
+    allocator = BudgetAllocator("linear-decay")
+    allocator.begin(40)
     shapes = []
     for _ in range(43):
         allocator.allocate(["a", "b"], total=8)
@@ -107,11 +108,30 @@ def test_linear_decay_goes_through_ten_equal_stages() -> None:
     assert shapes[40:] == [(1.0, 10.0)] * 3  # a run longer than planned stays in the last stage
 
 
-def test_linear_decay_needs_to_know_the_number_of_steps() -> None:
+def test_linear_decay_needs_to_know_the_number_of_allocations() -> None:
     allocator = BudgetAllocator("linear-decay")
-    with pytest.raises(OptionError, match="set num_steps"):
+    with pytest.raises(OptionError, match=r"call allocator\.begin"):
         allocator.allocate(["a"], total=4)
-    assert BudgetAllocator("linear-decay", num_steps=3).allocate(["a"], total=4).total == 4
+    allocator.begin(3)
+    assert allocator.allocate(["a"], total=4).total == 4
+
+
+def test_a_resumed_training_of_another_length_has_its_own_stages() -> None:
+    first, resumed = BudgetAllocator("linear-decay"), BudgetAllocator("linear-decay")
+    first.begin(10)
+    for _ in range(5):
+        first.allocate(["a"], total=4)
+    resumed.load_state_dict(first.state_dict())
+    resumed.begin(20)
+    resumed.allocate(["a"], total=4)
+    assert resumed.metrics()["coba/alpha"] == 8.0  # the sixth of 20, not of 10
+
+
+@pytest.mark.parametrize("wrong", [0, -3, 2.5, "10", None, math.nan], ids=repr)
+@pytest.mark.parametrize("name", ["linear-decay", "uniform"])
+def test_a_training_without_allocations_is_refused(name: str, wrong: Any) -> None:
+    with pytest.raises(OptionError, match="expected the allocations of the whole training, at least 1"):
+        BudgetAllocator(name).begin(wrong)
 
 
 def test_knapsack_gives_solved_prompts_the_minimum_and_leftovers_to_failed_ones() -> None:
@@ -140,11 +160,11 @@ def test_variance_prefers_one_half_and_shares_by_the_square_root() -> None:
 
 def test_gvm_formula() -> None:
     rates = np.array([0.05, 0.2, 0.5, 1.0])
-    weights = 1.0 / np.sqrt(rates + 1e-3 / rates)  # a = 1e-3, b = 2
+    weights = 1.0 / np.sqrt(rates + 1e-3 / rates)  # damping 1e-3, exponent 2
     budgets = np.array(plan("gvm", rates, 4000, (1, 4000)))
     assert np.abs(budgets - 4000 * weights / weights.sum()).max() < 1.0
-    other = 1.0 / np.sqrt(rates + 0.02 / rates**2)  # a = 0.02, b = 3
-    budgets = np.array(plan("gvm", rates, 4000, (1, 4000), a=0.02, b=3.0))
+    other = 1.0 / np.sqrt(rates + 0.02 / rates**2)
+    budgets = np.array(plan("gvm", rates, 4000, (1, 4000), damping=0.02, damping_exponent=3.0))
     assert np.abs(budgets - 4000 * other / other.sum()).max() < 1.0
 
 
@@ -156,8 +176,8 @@ def test_gvm_gives_a_prompt_that_never_passes_the_minimum() -> None:
     "name", sorted(name for name, cls in STRATEGIES.items() if issubclass(cls, BetaStrategy))
 )
 def test_a_fixed_tau_is_used(name: str) -> None:
-    options: dict[str, Any] = {"num_steps": 5} if name == "linear-decay" else {}
-    allocator = BudgetAllocator(name, tau=0.25, **options)
+    allocator = BudgetAllocator(name, tau=0.25)
+    allocator.begin(5)
     allocator.observe(["a"] * 4 + ["b"] * 4, [1, 0, 0, 0, 1, 1, 0, 0])
     allocator.allocate(["a", "b"], total=16)
     assert allocator.metrics()["coba/tau"] == 0.25
@@ -176,8 +196,9 @@ def test_unseen_prompts_get_the_even_share_wherever_they_stand(
     rates = np.where(unseen, np.nan, np.linspace(0.1, 0.9, size))
 
     def allocate(p_P: np.ndarray) -> np.ndarray:
-        options: dict[str, Any] = {"num_steps": 9} if name == "linear-decay" else {}
-        return make_strategy(name, **options).allocate(p_P, total, 2, 20)
+        strategy = make_strategy(name)
+        strategy.begin(9)
+        return strategy.allocate(p_P, total, 2, 20)
 
     budgets = allocate(rates)
     assert budgets.sum() == total
@@ -188,7 +209,7 @@ def test_unseen_prompts_get_the_even_share_wherever_they_stand(
 
 
 def test_drift_expects_of_unseen_prompts_the_prior_and_then_the_overall_success_rate() -> None:
-    allocator = BudgetAllocator("coba", estimator="drift", prior=(1.0, 3.0))
+    allocator = BudgetAllocator("coba", estimator={"name": "drift", "prior": (1.0, 3.0)})
     assert allocator.allocate(["a"], total=4).pass_rates.tolist() == [0.25]
     allocator.observe(["a"] * 4 + ["b"] * 8, [1, 1, 0, 0, *[1] * 8])
     assert allocator.allocate(["new"], total=4).pass_rates[0] == pytest.approx(0.75, abs=1e-3)
@@ -200,11 +221,11 @@ EXTREME_RATES = [5e-324, 1e-310, 1e-300, 1e-160, 1e-17, 1e-12, 1.0 - 1e-16, 1.0,
 @pytest.mark.parametrize("high", [8, 128, 100_000])
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
 def test_no_pass_rate_is_too_small_or_too_large(name: str, high: int) -> None:
-    options: dict[str, Any] = {"num_steps": 5} if name == "linear-decay" else {}
     batches = [np.full(5, rate) for rate in EXTREME_RATES] + [np.array(EXTREME_RATES)]
     for p_P in batches:
         for total in (2 * len(p_P) + 1, 5 * len(p_P) + 3, 8 * len(p_P)):
-            allocator = BudgetAllocator(name, bounds=(2, high), **options)
+            allocator = BudgetAllocator(name, bounds=(2, high))
+            allocator.begin(5)
             with np.errstate(all="raise"):
                 budgets = allocator.allocate(list(range(len(p_P))), total, p_P).budgets
             assert budgets.sum() == total
@@ -213,6 +234,6 @@ def test_no_pass_rate_is_too_small_or_too_large(name: str, high: int) -> None:
 
 
 def test_gvm_tells_the_smallest_pass_rates_apart() -> None:
-    rates = np.array([1e-320, 4e-320])  # n ∝ √p where a/p outweighs p
+    rates = np.array([1e-320, 4e-320])  # n ∝ √p where damping/p outweighs p
     assert plan("gvm", rates, 30) == [10, 20]
-    assert plan("gvm", rates, 30, a=0.0) == [20, 10]  # n ∝ 1/√p
+    assert plan("gvm", rates, 30, damping=0.0) == [20, 10]  # n ∝ 1/√p

@@ -7,10 +7,13 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from coba_rl import STRATEGIES, BudgetAllocator, OptionError, Strategy, UnknownStrategyError
+from coba_rl.allocation.solvers import even_split, heap
 from coba_rl.allocation.strategies import make_strategy, strategy_class
+from coba_rl.allocation.value import Gains
 
 
 def test_names_and_classes_agree() -> None:
@@ -74,9 +77,9 @@ def test_an_option_that_the_strategy_does_not_use_is_an_error(
         ("coba", {"kappa": 2.0}, "kappa=2.0: expected more than 2"),
         ("coba", {"preferred_min": -0.1}, "preferred_min=-0.1: expected a pass rate"),
         ("coba", {"preferred_max": 1.1}, "preferred_max=1.1: expected a pass rate"),
-        ("coba-paper", {"scale": 0.0}, "scale=0.0"),
+        ("coba-paper", {"alpha_slope": 0.0}, "alpha_slope=0.0"),
         ("coba-paper", {"gamma": 0}, "gamma=0: expected a positive number"),
-        ("coba-paper", {"threshold": 1.0}, "threshold=1.0"),
+        ("coba-paper", {"transform_below": 1.0}, "transform_below=1.0"),
         ("coba", {"tau": 0.0}, "tau=0.0: expected a positive number of rollouts"),
         ("coba", {"tau": math.inf}, "tau=inf"),
         ("coba", {"tau_per_rollout": -1.0}, "tau_per_rollout=-1.0"),
@@ -84,16 +87,26 @@ def test_an_option_that_the_strategy_does_not_use_is_an_error(
         ("coba", {"window": 2.5}, "window=2.5: expected a whole number"),
         ("coba", {"solver": "fats"}, "Unknown solver 'fats'. Did you mean 'fast'"),
         ("coba", {"estimator": "drfit"}, "Unknown estimator 'drfit'. Did you mean 'drift'"),
-        ("coba", {"visits": 2}, "visits=2 has no effect with estimator='ability'"),
+        ("coba", {"estimator": {"visits": 2}}, "estimator={'visits': 2}: expected a table with a name"),
+        (
+            "coba",
+            {"estimator": {"name": "drift", "decoy": 2}},
+            "Estimator 'drift' has no option 'decoy'. Did you mean 'decay'",
+        ),
+        ("coba", {"estimator": {"name": "drift", "decay": 2}}, "decay=2: expected a share"),
+        ("coba", {"estimator": 3}, "estimator=3: expected text or a table or PassRateEstimator"),
+        ("coba", {"solver": 3}, "solver=3: expected text or a function"),
         ("coba-release", {"estimator": "drift"}, "estimator='drift': expected 'window'"),
         ("coba-release", {"solver": "heap"}, "the release brings its own heap"),
-        ("coba-release", {"visits": 2}, "set window, which serves both"),
+        (
+            "coba-release",
+            {"estimator": {"name": "window", "visits": 2}},
+            "whose visits are the option window",
+        ),
         ("static-exploit", {"beta": 0.5}, "beta=0.5: expected at least 1"),
-        ("linear-decay", {"num_steps": 0}, "num_steps=0: expected at least 1"),
-        ("linear-decay", {"num_steps": 10.5}, "num_steps=10.5: expected a whole number"),
         ("linear-decay", {"kappa": 10.0}, "kappa=10.0: expected"),
-        ("gvm", {"a": -1.0}, "a=-1.0: expected at least 0"),
-        ("gvm", {"b": 0.5}, "b=0.5: expected at least 1"),
+        ("gvm", {"damping": -1.0}, "damping=-1.0: expected at least 0"),
+        ("gvm", {"damping_exponent": 0.5}, "damping_exponent=0.5: expected at least 1"),
     ],
     ids=lambda value: value if isinstance(value, str) else repr(value),
 )
@@ -156,7 +169,8 @@ def test_a_module_that_cannot_be_imported_is_named(name: str) -> None:
 
 
 TYPED = """
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Optional
 from coba_rl.allocation.strategies import Uniform
 
@@ -173,6 +187,8 @@ class Typed(Uniform):
     many: list[int] = (1, 2)
     choice: Literal["a", "b"] = "a"
     either: int | str = 3
+    table: dict = field(default_factory=dict)
+    call: Callable | None = None
 """
 
 
@@ -202,7 +218,8 @@ def typed(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         ("many", [1, 2.5], "a list, each a whole number"),
         ("choice", "c", "'a' or 'b'"),
         ("either", 1.5, "a whole number or text"),
-        ("prior", (0.5, "b"), "(a finite number, a finite number) or None"),
+        ("table", "a = 1", "a table"),
+        ("call", "print", "a function or None"),
     ],
 )
 def test_options_are_of_their_types_however_a_module_keeps_annotations(
@@ -215,8 +232,39 @@ def test_options_are_of_their_types_however_a_module_keeps_annotations(
 
 def test_values_of_the_right_types_are_taken(typed: str) -> None:
     options = {"whole": 2, "number": 1, "text": "", "switch": True, "maybe": 7, "perhaps": 0.5}
-    options |= {"pair": [1, 2.0], "many": [], "choice": "b", "either": "n"}
+    options |= {"pair": [1, 2.0], "many": [], "choice": "b", "either": "n", "table": {"a": 1}}
     assert options.items() <= make_strategy(typed, **options).options().items()
+
+
+def _even(gains: Gains, total: int, low: int, high: int) -> np.ndarray:
+    return even_split(total, gains.size)
+
+
+def test_a_solver_of_ones_own() -> None:
+    rates = np.array([0.1, 0.5, 0.5])
+    for solver, name in (
+        (_even, f"{__name__}:_even"),
+        (f"{__name__}:_even", f"{__name__}:_even"),
+        (heap, "heap"),
+    ):
+        strategy = make_strategy("coba", solver=solver)
+        assert strategy.options()["solver"] == name
+        again = make_strategy("coba", **strategy.options())
+        budgets = [s.allocate(rates, 24, 2, 20).tolist() for s in (strategy, again)]
+        assert budgets[0] == budgets[1]
+        assert (budgets[0] == [8, 8, 8]) == (solver is not heap)
+
+
+@pytest.mark.parametrize(
+    ("solver", "message"),
+    [
+        ("coba_rl.allocation.solvers:fats", "Solver 'coba_rl.allocation.solvers:fats' cannot be imported"),
+        ("coba_rl.allocation.solvers:SOLVERS", "cannot be called"),
+    ],
+)
+def test_a_solver_that_is_none_is_refused(solver: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        make_strategy("coba", solver=solver)
 
 
 def test_a_type_that_is_not_known_at_run_time_is_named(

@@ -142,8 +142,8 @@ def parquet(rows: list[dict[str, object]]) -> bytes:
 
 def settings() -> bytes:
     """A configuration with every section and the options of a strategy."""
-    lines = ["[allocation]", 'strategy = "coba"', "kappa = 9.0", "tau_per_rollout = 0.1", "prior = [1, 1]"]
-    lines += ["success_threshold = 0.5", "window = 3", 'estimator = "drift"', "min_budget = 2", "decay = 0.9"]
+    lines = ["[allocation]", 'strategy = "coba"', "kappa = 9.0", "tau_per_rollout = 0.1", "min_budget = 2"]
+    lines += ["success_threshold = 0.5", "window = 3", 'estimator = { name = "drift", decay = 0.9 }']
     lines += ["[training]", "steps = 3", "learning_rate = 1e-4", "micro_batch_size = 8", "[trl]", "top_k = 3"]
     return "\n".join(
         [*lines, "[task]", 'name = "math"', 'dataset = "a/b"', "[policy]", 'model = "m"']

@@ -40,8 +40,9 @@ class Machine(RuleBasedStateMachine):
         return self.name == "coba-release"
 
     def new(self) -> AllocatorMemory:
-        options = {"num_steps": 20} if self.name == "linear-decay" else {}
-        return AllocatorMemory(BudgetAllocator(self.name, bounds=(LOW, HIGH), **options))
+        allocator = BudgetAllocator(self.name, bounds=(LOW, HIGH))
+        allocator.begin(20)
+        return AllocatorMemory(allocator)
 
     @initialize()
     def start(self) -> None:

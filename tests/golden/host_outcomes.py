@@ -18,11 +18,11 @@ PROMPTS, MEAN, STEPS, POOL = 6, 5, 12, 16
 BOUNDS = (2, 14)
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("coba", {}),
-    ("coba", {"estimator": "posterior", "window": 2, "prior": (1.0, 3.0)}),
+    ("coba", {"estimator": {"name": "posterior", "prior": (1.0, 3.0)}, "window": 2}),
     ("coba-paper", {}),
     ("coba-release", {}),
     ("knapsack", {"estimator": "posterior"}),
-    ("linear-decay", {"num_steps": STEPS}),
+    ("linear-decay", {}),
     ("uniform", {}),
 ]
 
@@ -31,6 +31,7 @@ def record_case(strategy: str, options: dict[str, Any], seed: int) -> dict[str, 
     """Play a run in which prompt i succeeds with a chance that rises from step to step."""
     rng = np.random.default_rng(seed)
     allocator = BudgetAllocator(strategy, bounds=BOUNDS, **options)
+    allocator.begin(STEPS)
     steps = []
     for step in range(STEPS):
         ids = [f"p{i}" for i in rng.choice(POOL, PROMPTS, replace=False)]

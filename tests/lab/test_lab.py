@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from coba_rl.allocation import Allocation
+from coba_rl.allocation.strategies import make_strategy
 from coba_rl.config_file import validated
 from coba_rl.errors import ConfigError, OptionError
 from coba_rl.lab.config import LabConfig
 from coba_rl.lab.grpo import advantages, policy_loss
+from coba_rl.lab.measures import mechanism
 from coba_rl.lab.policy import LabPolicy, UniqueRollouts
 from coba_rl.lab.run import STREAMS, LabRun, random_streams
 from coba_rl.tasks.policy import build_tokenizer, policy_path
@@ -109,7 +112,7 @@ def test_a_run_is_repeatable_bit_for_bit() -> None:
 
 
 def test_exact_pass_rates_have_no_error() -> None:
-    result = LabRun(SHORT.model_copy(update={"options": {"estimator": "exact"}})).run()
+    result = LabRun(SHORT.model_copy(update={"exact_pass_rates": True})).run()
     assert all(step["pass_rate_rmse"] == 0.0 for step in result.steps)
 
 
@@ -183,7 +186,7 @@ def test_tokens_are_counted_and_can_end_a_run() -> None:
 
 def test_selection_leaves_out_what_is_worth_little() -> None:
     chosen: dict[float, list[int]] = {}
-    for threshold in (0.0, 0.9, 1.0):
+    for share in (0.0, 0.9, 1.0):
         config = LabConfig(
             regime="moderate",
             steps=5,
@@ -191,11 +194,11 @@ def test_selection_leaves_out_what_is_worth_little() -> None:
             rollouts_per_prompt=2,
             min_budget=1,
             max_budget=32,
-            value_threshold=threshold,
+            min_value_share=share,
         )
         sizes: list[int] = []
         LabRun(config, on_step=lambda _, allocation, sizes=sizes: sizes.append(len(allocation.budgets))).run()
-        chosen[threshold] = sizes
+        chosen[share] = sizes
     assert chosen[0.0] == [256] * 5
     assert chosen[0.9][0] == chosen[1.0][0] == 256  # nothing is known yet
     # 512 rollouts, at most 32 each, need 16 prompts.
@@ -203,6 +206,24 @@ def test_selection_leaves_out_what_is_worth_little() -> None:
     assert 16 <= chosen[0.9][4] < 128
 
 
+def test_selection_by_the_value_of_another_rule() -> None:
+    sizes: list[int] = []
+    config = LabConfig(strategy="knapsack", steps=9, min_value_share=0.5)
+    LabRun(config, on_step=lambda _, allocation: sizes.append(len(allocation.budgets))).run()
+    assert sizes[0] == 64  # nothing is known yet
+    assert 8 <= sizes[-1] < 64
+
+
+def test_the_mechanism_is_the_rank_correlation_of_budgets_and_value() -> None:
+    believed, true = np.array([0.1, 0.3, np.nan, 0.5]), np.array([0.5, 0.3, 0.2, 0.1])
+    allocation = Allocation(["a", "b", "c", "d"], np.array([2, 8, 9, 20]), believed)
+    measured = mechanism(make_strategy("variance"), allocation, true)
+    assert measured == {"budget_follows_believed_value": 1.0, "budget_follows_true_value": -1.0}
+    assert mechanism(make_strategy("uniform"), allocation, true) == {}
+    even = Allocation(["a", "b"], np.array([4, 4]), believed[:2])
+    assert mechanism(make_strategy("variance"), even, true[:2]) == {}
+
+
 def test_selection_needs_a_value_function() -> None:
     with pytest.raises(OptionError, match="no value function"):
-        LabConfig(strategy="knapsack", value_threshold=0.1).make_allocator()
+        LabConfig(strategy="gvm", min_value_share=0.1).make_allocator()

@@ -12,13 +12,13 @@ import numpy as np
 
 from coba_rl.allocation.allocation import Allocation
 from coba_rl.allocation.checks import check_bounds, check_budgets, check_rates, check_threshold
+from coba_rl.allocation.estimators import Visits
 from coba_rl.allocation.metrics import measure_allocation, measure_outcomes
-from coba_rl.allocation.pass_rates import Visits
 from coba_rl.allocation.prompt_table import PromptId, check_prompt_ids
 from coba_rl.allocation.saved import saved_number
 from coba_rl.allocation.strategies import Strategy, make_strategy
 from coba_rl.allocation.success import graded, reached
-from coba_rl.errors import StateError
+from coba_rl.errors import OptionError, StateError
 
 STATE_VERSION = 1
 
@@ -61,6 +61,23 @@ class BudgetAllocator:
         self._step = 0
         self._allocation_metrics: dict[str, float] = {}
         self._outcome_metrics: dict[str, float] = {}
+
+    def begin(self, num_allocations: int) -> None:
+        """Say how many allocations the whole training has, before its first one and again after a resume.
+
+        Only strategies that follow the calendar need it.
+
+        Args:
+            num_allocations: A whole number of at least 1.
+
+        Raises:
+            OptionError: Another value.
+        """
+        if not isinstance(num_allocations, (int, np.integer)) or num_allocations < 1:
+            raise OptionError(
+                f"begin({num_allocations!r}): expected the allocations of the whole training, at least 1."
+            )
+        self.strategy.begin(int(num_allocations))
 
     @np.errstate(under="ignore")  # a gain that rounds to 0 is 0, whatever the caller's settings
     def allocate(

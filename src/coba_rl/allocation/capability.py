@@ -15,13 +15,13 @@ from coba_rl.allocation.saved import saved_numbers
 from coba_rl.errors import OptionError
 
 
-def transform(failure: float, gamma: float = 10.0, threshold: float = 0.5) -> float:
-    """F̃ = F̄ above the threshold, sigmoid(γ(F̄ − threshold)) below it (Eq. 6).
+def transform(failure: float, gamma: float = 10.0, below: float = 0.5) -> float:
+    """F̃ = F̄, but sigmoid(γ(F̄ − below)) where F̄ is at most `below` (Eq. 6).
 
     Args:
         failure: F̄, the smoothed failure rate, in [0, 1].
         gamma: Steepness γ of the sigmoid.
-        threshold: Where the sigmoid takes over, 0.5 in the paper. 0 switches the transform off.
+        below: Where the sigmoid takes over, 0.5 in the paper. 0 switches the transform off.
 
     Returns:
         F̃ in [0, 1].
@@ -30,14 +30,14 @@ def transform(failure: float, gamma: float = 10.0, threshold: float = 0.5) -> fl
         >>> transform(0.8), round(transform(0.3), 4)
         (0.8, 0.1192)
     """
-    if failure > threshold or threshold == 0.0:
+    if failure > below or below == 0.0:
         return failure
-    odds = math.exp(gamma * (failure - threshold))  # the exponent is ≤ 0, so no γ can overflow it
+    odds = math.exp(gamma * (failure - below))  # the exponent is ≤ 0, so no γ can overflow it
     return odds / (1.0 + odds)
 
 
 def beta_shape(
-    transformed: float, kappa: float, alpha_min: float, alpha_max: float, scale: float
+    transformed: float, kappa: float, alpha_min: float, alpha_max: float, slope: float
 ) -> tuple[float, float]:
     """α = clip(α_min + λF̃, α_min, α_max), β = κ − α (Eq. 7).
 
@@ -49,16 +49,16 @@ def beta_shape(
         kappa: Concentration κ = α + β, > 2.
         alpha_min: Smallest α, ≥ 1.
         alpha_max: Largest α, ≤ κ − 1.
-        scale: λ.
+        slope: λ.
 
     Returns:
         (α, β).
 
     Example:
-        >>> beta_shape(0.5, kappa=11, alpha_min=1, alpha_max=10, scale=9)
+        >>> beta_shape(0.5, kappa=11, alpha_min=1, alpha_max=10, slope=9)
         (5.5, 5.5)
     """
-    alpha = min(max(alpha_min + scale * transformed, alpha_min), alpha_max)
+    alpha = min(max(alpha_min + slope * transformed, alpha_min), alpha_max)
     return alpha, kappa - alpha
 
 

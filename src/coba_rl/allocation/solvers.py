@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from coba_rl.allocation.value import Gains, search_budgets
-from coba_rl.errors import InfeasibleBudgetError, OptionError, suggestion
+from coba_rl.errors import InfeasibleBudgetError
 
 _MAX_SEARCH_STEPS = 100
 _MARGIN = 2  # rollouts before and after the threshold that are listed for each prompt
@@ -257,9 +257,3 @@ SOLVERS: dict[str, Callable[[Gains, int, int, int], np.ndarray]] = {
     "dynamic-programming": _solve_by_dynamic_programming,
 }
 """Solvers by name, each `(gains, total, low, high) → budgets`."""
-
-
-def check_solver(name: str) -> None:
-    """Raise `OptionError` unless `name` is in `SOLVERS`."""
-    if name not in SOLVERS:
-        raise OptionError(f"Unknown solver {name!r}. {suggestion(name, SOLVERS)}")

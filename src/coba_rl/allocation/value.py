@@ -123,23 +123,23 @@ def _column(values_P: np.ndarray, budget: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class GeometricGains(Gains):
-    """ΔV(B) = e^{scale − rate·B}: a straight line in the logarithm."""
+    """ΔV(B) = e^{intercept − rate·B}: a straight line in the logarithm."""
 
-    scale_P: np.ndarray
+    intercept_P: np.ndarray
     """log ΔV(0)."""
     rate_P: np.ndarray
-    """Fall of the log gain a rollout, > 0 wherever `scale_P` is finite."""
+    """Fall of the log gain a rollout, > 0 wherever `intercept_P` is finite."""
 
     @property
     def size(self) -> int:
-        return len(self.scale_P)
+        return len(self.intercept_P)
 
     def log_gain(self, budget: np.ndarray) -> np.ndarray:
-        return _column(self.scale_P, budget) - _column(self.rate_P, budget) * budget
+        return _column(self.intercept_P, budget) - _column(self.rate_P, budget) * budget
 
     def count_above(self, threshold: float, low: int, high: int) -> np.ndarray:
         with np.errstate(over="ignore"):  # the rate of a pass rate next to 0
-            reach_P = np.floor((self.scale_P - threshold) / self.rate_P) + 1.0
+            reach_P = np.floor((self.intercept_P - threshold) / self.rate_P) + 1.0
         return np.minimum(np.maximum(reach_P, low), high).astype(np.int64)
 
 
@@ -156,8 +156,8 @@ def coba_gains(p_P: np.ndarray, alpha: float, beta: float, tau: float) -> Geomet
     rate_P = p_P * (1.0 - p_P) / tau
     live_P = rate_P > 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
-        scale_P = np.where(live_P, log_beta_pdf(p_P, alpha, beta) + np.log(-np.expm1(-rate_P)), -np.inf)
-    return GeometricGains(scale_P, np.where(live_P, rate_P, 1.0))
+        intercept_P = np.where(live_P, log_beta_pdf(p_P, alpha, beta) + np.log(-np.expm1(-rate_P)), -np.inf)
+    return GeometricGains(intercept_P, np.where(live_P, rate_P, 1.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,29 +184,29 @@ class KnapsackGains(Gains):
         return weight + log_smaller, log_larger, log_smaller - log_larger
 
     def log_gain(self, budget: np.ndarray) -> np.ndarray:
-        scale_P, log_larger_P, ratio_P = self._logs
+        intercept_P, log_larger_P, ratio_P = self._logs
         with np.errstate(invalid="ignore"):
             tail = np.log1p(np.exp((budget - 1) * _column(ratio_P, budget)))
         tail = np.where(np.isnan(tail), 0.0, tail)  # (1 − 1)·(−inf) at p in {0, 1}, where the weight is 0
-        return _column(scale_P, budget) + budget * _column(log_larger_P, budget) + tail
+        return _column(intercept_P, budget) + budget * _column(log_larger_P, budget) + tail
 
     def count_above(self, threshold: float, low: int, high: int) -> np.ndarray:
         # The log gain is a straight line plus a small convex tail. One Newton step from where the line meets the
         # threshold stops short of the crossing, by so little that the count is hardly ever one less.
-        scale_P, slope_P, ratio_P = self._logs_of_live
-        start_P = np.clip((threshold - scale_P) / slope_P, low, high)
+        intercept_P, slope_P, ratio_P = self._logs_of_live
+        start_P = np.clip((threshold - intercept_P) / slope_P, low, high)
         tail_P = np.exp((start_P - 1.0) * ratio_P)
-        value_P = scale_P - threshold + start_P * slope_P + np.log1p(tail_P)
+        value_P = intercept_P - threshold + start_P * slope_P + np.log1p(tail_P)
         reach_P = start_P - value_P / (slope_P + ratio_P * tail_P / (1.0 + tail_P))
         return np.clip(np.floor(reach_P) + 1.0, low, high).astype(np.int64)
 
     @cached_property
     def _logs_of_live(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """`_logs`, with a gain of e^(−10⁹) where a rollout is worth nothing."""
-        scale_P, log_larger_P, ratio_P = self._logs
-        live_P = (scale_P > -np.inf) & (log_larger_P < 0.0)
+        intercept_P, log_larger_P, ratio_P = self._logs
+        live_P = (intercept_P > -np.inf) & (log_larger_P < 0.0)
         return (
-            np.where(live_P, scale_P, -1e9),
+            np.where(live_P, intercept_P, -1e9),
             np.where(live_P, log_larger_P, -1.0),
             np.where(live_P, ratio_P, 0.0),
         )

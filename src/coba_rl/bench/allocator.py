@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from coba_rl.allocation import STRATEGIES, BudgetAllocator
-from coba_rl.allocation.pass_rates import Visits
+from coba_rl.allocation.estimators import Visits
 from coba_rl.allocation.prompt_table import PromptId
 from coba_rl.bench.race import (
     HIGH,
@@ -30,8 +30,8 @@ from coba_rl.hosts.state import read_state, write_state
 
 def used_allocator(strategy: str, ids: list[PromptId]) -> BudgetAllocator:
     """An allocator with two visits of each prompt behind it."""
-    options = {"num_steps": 100} if strategy == "linear-decay" else {}
-    allocator = BudgetAllocator(strategy, bounds=(LOW, HIGH), **options)
+    allocator = BudgetAllocator(strategy, bounds=(LOW, HIGH))
+    allocator.begin(100)
     rng, attempts = np.random.default_rng([0, 1]), np.full(len(ids), float(MEAN_BUDGET))
     for _ in range(2):
         passed = rng.binomial(MEAN_BUDGET, pass_rates(len(ids))).astype(float)

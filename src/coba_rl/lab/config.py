@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from coba_rl.allocation import BudgetAllocator
-from coba_rl.allocation.strategies import make_strategy
-from coba_rl.allocation.strategies.coba import BetaStrategy
+from coba_rl.allocation.spec import AllocatorSpec
 from coba_rl.errors import OptionError
-
-ESTIMATE_EXACT = "exact"
-"""Estimator name of the lab's upper bound: the true pass rates, measured before each step."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -32,7 +29,9 @@ class LabConfig(BaseModel):
     strategy: str = "coba"
     """Name of the allocation strategy."""
     options: dict[str, Any] = {}
-    """Options of the strategy; `estimator = "exact"` gives it the true pass rates."""
+    """Options of the strategy."""
+    exact_pass_rates: bool = False
+    """Give the strategy the true pass rates, measured before each step, instead of its own estimates."""
     seed: int = Field(0, ge=0)
     """Of prompt order, sampling, noise, and the choice of unsolvable and solved prompts: a stream each."""
     train_prompts: int = Field(512, ge=1)
@@ -55,8 +54,8 @@ class LabConfig(BaseModel):
     """Share of training prompts whose rollouts are always judged right; none of them is `unsolvable`."""
     lucky: Share = 0.0
     """Chance that a wrong rollout is judged right."""
-    value_threshold: Share = 0.0
-    """Selection: prompts whose value (Eq. 9) is below this share of the batch's best get no rollout."""
+    min_value_share: Share = 0.0
+    """Selection: prompts whose value is below this share of the batch's best get no rollout."""
     evaluate_every: int = Field(10, ge=1)
     """Steps between measurements of held-out accuracy."""
 
@@ -80,25 +79,18 @@ class LabConfig(BaseModel):
         """P·G."""
         return self.prompts_per_step * self.rollouts_per_prompt
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether the strategy is given the true pass rates."""
-        return self.options.get("estimator") == ESTIMATE_EXACT
-
     def make_allocator(self) -> BudgetAllocator:
         """The allocator of the run.
 
         Raises:
             OptionError, UnknownStrategyError: The strategy or its options, or selection without a value.
         """
-        options = {name: value for name, value in self.options.items() if value != ESTIMATE_EXACT}
-        if self.strategy == "linear-decay":
-            options = {"num_steps": self.steps, **options}
-        strategy = make_strategy(self.strategy, **options)
-        allocator = BudgetAllocator(strategy, bounds=(self.min_budget, self.max_budget))
-        if self.value_threshold and not isinstance(allocator.strategy, BetaStrategy):
+        bounds = (self.min_budget, self.max_budget)
+        allocator = AllocatorSpec(strategy=self.strategy, bounds=bounds, options=self.options).build()
+        allocator.begin(self.steps)
+        if self.min_value_share and allocator.strategy.value(np.array([0.5]), 1.0) is None:
             raise OptionError(
-                f"value_threshold={self.value_threshold}: {self.strategy!r} has no value function of the pass rate. "
-                "Use coba, coba-paper or another strategy with α and β."
+                f"min_value_share={self.min_value_share}: {self.strategy!r} has no value function of the pass rate. "
+                "Use coba, knapsack or another strategy that has one."
             )
         return allocator

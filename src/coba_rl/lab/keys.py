@@ -13,17 +13,17 @@ from types import ModuleType
 from typing import Any
 
 from coba_rl.allocation import Strategy
-from coba_rl.lab.config import ESTIMATE_EXACT, LabConfig
+from coba_rl.lab.config import LabConfig
 
 PACKAGE = Path(__file__).parent.parent
 
 SOURCES = (
-    "allocation", "lab/config.py", "lab/grpo.py", "lab/measures.py", "lab/policy.py", "lab/prefix_tree.py", "lab/run.py",
+    "allocation", "option_types.py", "plugins.py", "lab/config.py", "lab/grpo.py", "lab/measures.py", "lab/policy.py", "lab/prefix_tree.py", "lab/run.py",
     "tasks/base.py", "tasks/policy.py", "tasks/prefix_scan.py", "policies",
 )  # fmt: skip
 """Files and folders of the package that a run computes with."""
 
-LIBRARIES = ("numpy", "torch", "transformers")
+LIBRARIES = ("numpy", "scipy", "torch", "transformers")
 """Libraries whose version may move a run's figures."""
 
 
@@ -31,12 +31,11 @@ def resolved(config: LabConfig) -> tuple[LabConfig, Strategy]:
     """The configuration with every option of its strategy, defaults included; and that strategy.
 
     Example:
-        >>> resolved(LabConfig(strategy="uniform"))[0].options["estimator"]
-        'window'
+        >>> resolved(LabConfig(strategy="uniform"))[0].options
+        {'window': 1, 'estimator': {'name': 'window', 'visits': 1}}
     """
     strategy = config.make_allocator().strategy
-    exact = {"estimator": ESTIMATE_EXACT} if config.is_exact else {}
-    return config.model_copy(update={"options": {**strategy.options(), **exact}}), strategy
+    return config.model_copy(update={"options": strategy.options()}), strategy
 
 
 def run_digest(config: LabConfig, tokens_of: str = "") -> str:
@@ -83,7 +82,8 @@ def foreign_modules(strategy: Strategy) -> list[ModuleType]:
     Modules that these import are followed, installed libraries only where the strategy itself lives in one.
     """
     parts = [strategy, *vars(strategy).values()]
-    waiting = list(_modules(base.__module__ for part in parts for base in type(part).__mro__))
+    bases = [base for part in parts for base in type(part).__mro__]
+    waiting = list(_modules(_names_of_modules([*parts, *bases])))
     packages = {module.__name__.partition(".")[0] for module in waiting}
     found: dict[str, ModuleType] = {}
     while waiting:

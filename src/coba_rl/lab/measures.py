@@ -6,7 +6,6 @@ import numpy as np
 
 from coba_rl.allocation import Allocation
 from coba_rl.allocation.strategies.base import Strategy
-from coba_rl.allocation.value import coba_value
 
 
 def estimate_errors(allocation: Allocation, truth_P: np.ndarray) -> dict[str, float]:
@@ -31,20 +30,18 @@ def coverage(strategy: Strategy, allocation: Allocation, truth_P: np.ndarray) ->
     return {"interval_coverage": float(np.mean(((low <= truth_P) & (truth_P <= high))[seen]))}
 
 
-def mechanism(metrics: dict[str, float], allocation: Allocation, truth_P: np.ndarray) -> dict[str, float]:
-    """Rank correlation of the budgets with the value function (Eq. 9) of believed and of true pass rates.
+def mechanism(strategy: Strategy, allocation: Allocation, truth_P: np.ndarray) -> dict[str, float]:
+    """Rank correlation of the budgets with the strategy's value of believed and of true pass rates.
 
-    The value is taken at the mean budget, so that it depends on the pass rate alone. Only for strategies that
-    have an α, β and τ, and steps with budgets and values that differ.
+    The value is taken at the mean budget, so that it depends on the pass rate alone. Only for strategies that have one,
+    and steps with budgets and values that differ.
     """
-    if "coba/tau" not in metrics:
-        return {}
-    shape = [metrics[f"coba/{name}"] for name in ("alpha", "beta", "tau")]
     known = ~np.isnan(allocation.pass_rates)
+    believed, budgets = allocation.pass_rates[known], allocation.budgets[known]
     found = {}
-    for name, p in (("believed", allocation.pass_rates), ("true", truth_P)):
-        value = coba_value(float(allocation.budgets.mean()), p[known], *shape)
-        correlation = rank_correlation(allocation.budgets[known], value)
+    for name, p in (("believed", believed), ("true", truth_P[known])):
+        value = strategy.value(p, float(allocation.budgets.mean()), believed)
+        correlation = np.nan if value is None else rank_correlation(budgets, value)
         if not np.isnan(correlation):
             found[f"budget_follows_{name}_value"] = correlation
     return found
@@ -57,12 +54,8 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
         >>> rank_correlation(np.array([1, 2, 3]), np.array([10, 20, 15]))
         0.5
     """
-    rank_a, rank_b = _ranks(a), _ranks(b)
-    if len(a) < 2 or rank_a.std() == 0.0 or rank_b.std() == 0.0:
+    from scipy.stats import spearmanr  # only the lab needs it
+
+    if len(a) < 2 or np.ptp(a) == 0.0 or np.ptp(b) == 0.0:
         return float("nan")
-    return round(float(np.corrcoef(rank_a, rank_b)[0, 1]), 12)
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    _, inverse, count = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(count) - (count - 1) / 2.0)[inverse]
+    return round(float(spearmanr(a, b).statistic), 12)

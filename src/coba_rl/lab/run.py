@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from coba_rl.allocation import Allocation
-from coba_rl.allocation.strategies.coba import BetaStrategy
 from coba_rl.errors import OptionError
 from coba_rl.lab.config import LabConfig
 from coba_rl.lab.grpo import update
@@ -145,14 +144,14 @@ class LabRun:
                 yield shuffled[start : start + size]
 
     def _step(self, step: int, rows: np.ndarray, optimizer: torch.optim.Optimizer) -> dict[str, float]:
-        if self._config.value_threshold:
+        if self._config.min_value_share:
             rows = self._select(rows)
         problems = [self._problems[row] for row in rows]
         ids = [problem.prompt_id for problem in problems]
         truth = np.where(self._unsolvable[rows], 0.0, self.policy.pass_rates(problems))
         truth = np.where(self._solved[rows], 1.0, truth)
         truth = truth + self._config.lucky * (1.0 - truth)
-        exact = truth if self._config.is_exact else None
+        exact = truth if self._config.exact_pass_rates else None
         allocation = self._allocator.allocate(ids, self._config.rollouts_per_step, pass_rates=exact)
         measured = self._measure(allocation, truth)
         rollouts = self.policy.sample(problems, allocation.budgets, self._streams["sampling"])
@@ -165,23 +164,23 @@ class LabRun:
         return {**counted, **self._allocator.metrics(), **measured, "grad_norm": norm}
 
     def _select(self, rows: np.ndarray) -> np.ndarray:
-        """The rows worth a rollout: of value above the threshold, or without an estimate."""
+        """The rows worth a rollout: of at least that share of the best value, or without an estimate."""
         strategy = self._allocator.strategy
-        assert isinstance(strategy, BetaStrategy)  # LabConfig.make_allocator sees to it
         p = strategy.pass_rates([self._problems[row].prompt_id for row in rows])
         value = strategy.value(p, self._config.rollouts_per_prompt)
+        assert value is not None  # LabConfig.make_allocator sees to it
         value = np.where(np.isnan(value), np.inf, value)
         best = value[np.isfinite(value)].max(initial=0.0)
         needed = math.ceil(self._config.rollouts_per_step / self._config.max_budget)
-        kept = value >= min(self._config.value_threshold * best, np.sort(value)[-needed])
+        kept = value >= min(self._config.min_value_share * best, np.sort(value)[-needed])
         return rows[kept]
 
     def _measure(self, allocation: Allocation, truth_P: np.ndarray) -> dict[str, float]:
         measured = {
             **estimate_errors(allocation, truth_P),
-            **mechanism(self._allocator.metrics(), allocation, truth_P),
+            **mechanism(self._allocator.strategy, allocation, truth_P),
         }
-        if not self._config.is_exact:
+        if not self._config.exact_pass_rates:
             measured |= coverage(self._allocator.strategy, allocation, truth_P)
         return measured
 

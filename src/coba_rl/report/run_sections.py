@@ -167,15 +167,16 @@ def _value_figure(run: RunRecords) -> Figure | None:
 
 
 def _transformed(run: RunRecords, failure_S: np.ndarray) -> np.ndarray | None:
-    """F̃ by Eq. 6 with the run's γ and threshold; None for strategies that do not transform."""
+    """F̃ by Eq. 6 with the run's options; None for strategies that do not transform."""
     strategy = STRATEGIES.get(run.strategy)
     if strategy is None or not issubclass(strategy, CobaPaper):
         return None
     options = run.config.get("allocation", {})
-    gamma, threshold = options.get("gamma", strategy.gamma), options.get("threshold", strategy.threshold)
-    return np.array(
-        [math.nan if math.isnan(f) else transform(f, gamma, threshold) for f in failure_S.tolist()]
+    gamma, below = (
+        options.get("gamma", strategy.gamma),
+        options.get("transform_below", strategy.transform_below),
     )
+    return np.array([math.nan if math.isnan(f) else transform(f, gamma, below) for f in failure_S.tolist()])
 
 
 def dead_groups_section(run: RunRecords) -> Section:

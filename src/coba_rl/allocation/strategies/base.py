@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from coba_rl import plugins
 from coba_rl.allocation.capability import Capability
-from coba_rl.allocation.estimators import make_estimator
-from coba_rl.allocation.pass_rates import Visits
+from coba_rl.allocation.estimators import PassRateEstimator, Visits, describe_estimator, make_estimator
 from coba_rl.allocation.prompt_table import PromptId, PromptTable
-from coba_rl.allocation.solvers import SOLVERS, check_feasible, check_solver, even_split
+from coba_rl.allocation.solvers import SOLVERS, check_feasible, even_split
 from coba_rl.allocation.value import Gains
 from coba_rl.errors import OptionError
-from coba_rl.option_types import check_types
+from coba_rl.option_types import WithOptions
 
 
 @dataclass(eq=False, kw_only=True)
-class Strategy(ABC):
+class Strategy(WithOptions, ABC):
     """Decides how a step's rollouts are shared out. One object serves one training run.
 
-    The life of a step, driven by `BudgetAllocator`:
+    `begin(num_allocations)` comes first. The life of a step, driven by `BudgetAllocator`:
 
     1. `pass_rates(prompt_ids)`: what is believed of each prompt now (NaN: nothing).
     2. `allocate(pass_rates, total, low, high)`: budgets. The default gives prompts of unknown
@@ -43,30 +43,27 @@ class Strategy(ABC):
 
     window: int = 1
     """Steps k over which the failure rate is averaged (Eq. 6)."""
-    estimator: str = "window"
-    """How pass rates are estimated: `window`, `posterior`, `drift` or `ability`."""
-    visits: int | None = None
-    """Last visits of a prompt to average over (`window` estimator; default 1)."""
-    prior: tuple[float, float] | None = None
-    """(a, b) of the Beta prior of a prompt's pass rate (`posterior`, `drift`; default (0.5, 0.5))."""
-    decay: float | None = None
-    """Share of a prompt's old counts kept at each visit (`posterior`, `drift`; default 0.5)."""
+    estimator: str | dict | PassRateEstimator = "window"
+    """How pass rates are estimated: `window`, `posterior`, `drift`, `ability`, your own as `"package.module:Class"`, a
+    table of such a name and its options, `{"name": "posterior", "decay": 0.9}`, or an object."""
 
     def __post_init__(self) -> None:
         self.validate()
         self.capability = Capability(self.window)
-        self._estimator = make_estimator(
-            self.estimator, visits=self.visits, prior=self.prior, decay=self.decay
-        )
-
-    def validate(self) -> None:
-        """Check the options; raise `OptionError`. Subclasses extend it."""
-        check_types(type(self), {field.name: getattr(self, field.name) for field in fields(self)})
+        self._estimator = make_estimator(self.estimator)
+        if self._estimator.in_use:
+            raise OptionError(f"estimator={self.estimator!r} serves another strategy: make one for each.")
+        self._estimator.in_use = True
 
     def options(self) -> dict[str, Any]:
-        """Every option and its value, JSON-able."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        return {**super().options(), "estimator": describe_estimator(self._estimator)}
+
+    def begin(self, num_allocations: int) -> None:
+        """Called once before the first allocation of a training, a resumed one too; no part of the saved state.
+
+        Args:
+            num_allocations: Allocations of the whole training, at least 1.
+        """
 
     def pass_rates(self, prompt_ids: Sequence[PromptId]) -> np.ndarray:
         """(P,) current estimates; NaN where unknown."""
@@ -109,6 +106,22 @@ class Strategy(ABC):
     def plan(self, p_P: np.ndarray, total: int, low: int, high: int) -> np.ndarray:
         """As `allocate`, for prompts whose pass rates are all known."""
 
+    def value(
+        self, p_P: np.ndarray, mean_budget: float, batch_P: np.ndarray | None = None
+    ) -> np.ndarray | None:
+        """What the mean budget is worth to prompts with the given pass rates, as of the coming allocation.
+
+        Args:
+            p_P: Pass rates, NaN where unknown.
+            mean_budget: Rollouts a prompt of the batch gets on average.
+            batch_P: Pass rates believed of the batch, where `p_P` are others, such as the true ones; they are what
+                constants of the value function that depend on the batch come from.
+
+        Returns:
+            (P,) values ≥ 0, NaN where the pass rate is; None for a strategy without a value function of the pass rate.
+        """
+        return None
+
     def observe(self, visits: Visits) -> None:
         """Learn from one step's outcomes."""
         self.observe_success_rate(visits.success_rate)
@@ -145,12 +158,17 @@ class Strategy(ABC):
 class GainStrategy(Strategy):
     """A strategy that maximises a sum of values whose marginal gains fall (Eq. 3), solved exactly."""
 
-    solver: str = "fast"
-    """`fast`, `heap` (Algorithm 1 as printed) or `dynamic-programming`; all give the same value."""
+    solver: str | Callable = "fast"
+    """`fast`, `heap` (Algorithm 1 as printed) or `dynamic-programming`, which all give the same value; your own as
+    `"package.module:function"`, or a function (gains, total, low, high) → budgets."""
 
-    def validate(self) -> None:
-        super().validate()
-        check_solver(self.solver)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        named = isinstance(self.solver, str)
+        self._solve: Callable = plugins.find(self.solver, SOLVERS, kind="solver") if named else self.solver
+
+    def options(self) -> dict[str, Any]:
+        return {**super().options(), "solver": plugins.reference(self._solve, SOLVERS)}
 
     @abstractmethod
     def gains(self, p_P: np.ndarray, mean_budget: float) -> Gains:
@@ -162,10 +180,4 @@ class GainStrategy(Strategy):
         """
 
     def plan(self, p_P: np.ndarray, total: int, low: int, high: int) -> np.ndarray:
-        return SOLVERS[self.solver](self.gains(p_P, total / len(p_P)), total, low, high)
-
-
-def require(condition: bool, option: str, value: Any, expected: str) -> None:
-    """Raise `OptionError` about an option unless `condition` holds."""
-    if not condition:
-        raise OptionError(f"{option}={value!r}: expected {expected}.")
+        return self._solve(self.gains(p_P, total / len(p_P)), total, low, high)

@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coba_rl.allocation.capability import beta_shape, transform
+from coba_rl.allocation.estimators import PassRateEstimator
 from coba_rl.allocation.saved import saved_number
-from coba_rl.allocation.strategies.base import GainStrategy, require
+from coba_rl.allocation.strategies.base import GainStrategy
 from coba_rl.allocation.value import Gains, coba_gains, coba_value
+from coba_rl.option_types import require
 
 
 @dataclass(eq=False, kw_only=True)
@@ -47,9 +49,12 @@ class BetaStrategy(GainStrategy):
         self._tau_used = self.choose_tau(p_P, mean_budget)
         return coba_gains(p_P, *self.shape(), self._tau_used)
 
-    def value(self, p_P: np.ndarray, mean_budget: float) -> np.ndarray:
-        """(P,) V(B, p) (Eq. 9) at the mean budget, as of the coming allocation; NaN where p is."""
-        return coba_value(mean_budget, p_P, *self.shape(), self.choose_tau(p_P[~np.isnan(p_P)], mean_budget))
+    def value(
+        self, p_P: np.ndarray, mean_budget: float, batch_P: np.ndarray | None = None
+    ) -> np.ndarray | None:
+        batch_P = p_P if batch_P is None else batch_P
+        tau = self.choose_tau(batch_P[~np.isnan(batch_P)], mean_budget)
+        return coba_value(mean_budget, p_P, *self.shape(), tau)  # Eq. 9
 
     def metrics(self) -> dict[str, float]:
         alpha, beta = self.shape()
@@ -64,12 +69,14 @@ class BetaStrategy(GainStrategy):
 
 
 def variance_tau(p_P: np.ndarray) -> float:
-    """τ = 3 + 9·clip(Var(p)/0.1667, 0, 1), p clipped to [0.01, 0.99] (released CoBA-RL allocator).
+    """τ = 3 + 9·clip(Var(p)/0.1667, 0, 1), p clipped to [0.01, 0.99] (released CoBA-RL allocator); 3 for no prompt.
 
     Example:
         >>> variance_tau(np.array([0.5, 0.5]))
         3.0
     """
+    if not len(p_P):
+        return 3.0
     return 3.0 + 9.0 * min(float(np.var(np.clip(p_P, 0.01, 0.99))) / 0.1667, 1.0)
 
 
@@ -77,7 +84,7 @@ def variance_tau(p_P: np.ndarray) -> float:
 class CobaPaper(BetaStrategy):
     """CoBA-RL to the letter: equations 3–9 and Algorithm 1.
 
-    The paper gives κ = 11, γ = 10 and a threshold of 0.5. It does not print α_min, α_max, λ and τ; they are
+    The paper gives κ = 11, γ = 10 and a transform that acts below 0.5. It does not print α_min, α_max, λ and τ; they are
     those of its released allocator (1, κ − 1, κ − 2 and a rule from the variance of p). Pass rates are those
     of the last visit. Left open by the paper: prompts never seen get the even share, and rollouts that are
     worth nothing to anyone are spread evenly over the prompts with p in {0, 1}.
@@ -90,20 +97,22 @@ class CobaPaper(BetaStrategy):
     """Concentration κ = α + β of the preferred pass rates."""
     gamma: float = 10.0
     """Steepness γ of the transform at low failure rates (Eq. 6)."""
-    threshold: float = 0.5
+    transform_below: float = 0.5
     """Failure rate below which the transform acts (Eq. 6); 0 switches it off."""
     alpha_min: float = 1.0
     """Smallest α, reached when nothing fails any more."""
     alpha_max: float | None = None
     """Largest α; unset: κ − 1."""
-    scale: float | None = None
+    alpha_slope: float | None = None
     """λ of Eq. 7; unset: α_max − α_min, so that F̃ moves α over its whole range."""
 
     def validate(self) -> None:
         super().validate()
         require(self.kappa > 2, "kappa", self.kappa, "more than 2, so that α and β can both exceed 1")
         require(self.gamma > 0, "gamma", self.gamma, "a positive number")
-        require(0 <= self.threshold < 1, "threshold", self.threshold, "a failure rate in [0, 1)")
+        require(
+            0 <= self.transform_below < 1, "transform_below", self.transform_below, "a failure rate in [0, 1)"
+        )
         require(self.alpha_min >= 1, "alpha_min", self.alpha_min, "at least 1")
         require(
             self.alpha_min <= self._alpha_max <= self.kappa - 1,
@@ -111,19 +120,26 @@ class CobaPaper(BetaStrategy):
             self._alpha_max,
             f"between alpha_min={self.alpha_min} and kappa − 1 = {self.kappa - 1}",
         )
-        require(self.scale is None or self.scale > 0, "scale", self.scale, "a positive number")
+        slope = self.alpha_slope
+        require(slope is None or slope > 0, "alpha_slope", slope, "a positive number")
 
     @property
     def _alpha_max(self) -> float:
         return self.kappa - 1.0 if self.alpha_max is None else self.alpha_max
 
+    @property
+    def _transformed(self) -> float:
+        return transform(self.capability.failure_rate, self.gamma, self.transform_below)  # Eq. 6
+
     def shape(self) -> tuple[float, float]:
-        transformed = transform(self.capability.failure_rate, self.gamma, self.threshold)  # Eq. 6
-        return self._map(transformed)
+        return self._map(self._transformed)
 
     def _map(self, transformed: float) -> tuple[float, float]:
-        scale = self._alpha_max - self.alpha_min if self.scale is None else self.scale
-        return beta_shape(transformed, self.kappa, self.alpha_min, self._alpha_max, scale)  # Eq. 7
+        slope = self._alpha_max - self.alpha_min if self.alpha_slope is None else self.alpha_slope
+        return beta_shape(transformed, self.kappa, self.alpha_min, self._alpha_max, slope)  # Eq. 7
+
+    def metrics(self) -> dict[str, float]:
+        return {**super().metrics(), "transformed_failure_rate": self._transformed}
 
 
 @dataclass(eq=False, kw_only=True)
@@ -136,8 +152,7 @@ class ExploreExploit(CobaPaper):
     name: ClassVar[str] = "explore-exploit"
 
     def shape(self) -> tuple[float, float]:
-        transformed = transform(self.capability.failure_rate, self.gamma, self.threshold)
-        return self._map(1.0 - transformed)
+        return self._map(1.0 - self._transformed)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -157,7 +172,7 @@ class Coba(BetaStrategy):
     name: ClassVar[str] = "coba"
 
     window: int = 3
-    estimator: str = "ability"
+    estimator: str | dict | PassRateEstimator = "ability"
     kappa: float = 11.0
     """Concentration κ = α + β of the preferred pass rates."""
     preferred_min: float = 0.15

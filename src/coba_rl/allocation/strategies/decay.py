@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coba_rl.allocation.saved import saved_number
-from coba_rl.allocation.strategies.base import require
 from coba_rl.allocation.strategies.coba import BetaStrategy
 from coba_rl.errors import OptionError
+from coba_rl.option_types import require
 
 
 @dataclass(eq=False, kw_only=True)
@@ -21,32 +21,33 @@ class LinearDecay(BetaStrategy):
 
     kappa: float = 11.0
     """κ = α + β."""
-    num_steps: int | None = None
-    """Allocations in the whole training; the trainers fill it in."""
 
     NUM_STAGES: ClassVar[int] = 10
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._step = 0
+        self._num_allocations: int | None = None
 
     def validate(self) -> None:
         super().validate()
         least = self.NUM_STAGES + 1  # β stays at least 1
         require(self.kappa >= least, "kappa", self.kappa, f"at least {least}")
-        require(self.num_steps is None or self.num_steps > 0, "num_steps", self.num_steps, "at least 1")
+
+    def begin(self, num_allocations: int) -> None:
+        self._num_allocations = num_allocations
 
     def shape(self) -> tuple[float, float]:
-        num_steps = self.num_steps or self.NUM_STAGES
-        stage = min(max(self._step - 1, 0) * self.NUM_STAGES // num_steps, self.NUM_STAGES - 1)
+        of_all = self._num_allocations or self.NUM_STAGES
+        stage = min(max(self._step - 1, 0) * self.NUM_STAGES // of_all, self.NUM_STAGES - 1)
         alpha = float(self.NUM_STAGES - stage)
         return alpha, self.kappa - alpha
 
     def allocate(self, p_P: np.ndarray, total: int, low: int, high: int) -> np.ndarray:
-        if self.num_steps is None:
+        if self._num_allocations is None:
             raise OptionError(
-                "linear-decay needs the number of allocations in the whole training: set num_steps, e.g. "
-                'BudgetAllocator("linear-decay", num_steps=120).'
+                "linear-decay needs the number of allocations in the whole training: call allocator.begin(...) with it "
+                "before the first."
             )
         self._step += 1
         return super().allocate(p_P, total, low, high)

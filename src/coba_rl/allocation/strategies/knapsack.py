@@ -26,6 +26,13 @@ class Knapsack(GainStrategy):
     def gains(self, p_P: np.ndarray, mean_budget: float) -> Gains:
         return KnapsackGains(p_P)
 
+    def value(
+        self, p_P: np.ndarray, mean_budget: float, batch_P: np.ndarray | None = None
+    ) -> np.ndarray | None:
+        rare_P = np.minimum(p_P, 1.0 - p_P)
+        chance_P = -np.expm1(mean_budget * np.log1p(-rare_P)) - rare_P**mean_budget
+        return np.maximum(chance_P, 0.0) * p_P * (1.0 - p_P) ** 2
+
     def plan(self, p_P: np.ndarray, total: int, low: int, high: int) -> np.ndarray:
         live, failed, solved = (p_P > 0.0) & (p_P < 1.0), p_P == 0.0, p_P == 1.0
         budgets = np.full(len(p_P), low, dtype=np.int64)

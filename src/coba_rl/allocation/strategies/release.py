@@ -11,11 +11,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from coba_rl.allocation.pass_rates import WindowEstimator
+from coba_rl.allocation.estimators.window import WindowEstimator
 from coba_rl.allocation.solvers import even_split
-from coba_rl.allocation.strategies.base import require
-from coba_rl.allocation.strategies.coba import CobaPaper, variance_tau
+from coba_rl.allocation.strategies.coba import CobaPaper
 from coba_rl.allocation.value import coba_value
+from coba_rl.option_types import require
 
 _VERY_HARD, _VERY_EASY = 0.05, 0.99
 _UNSEEN = 0.5
@@ -40,14 +40,16 @@ class CobaRelease(CobaPaper):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._estimator = WindowEstimator(self.window)
+        self._estimator = WindowEstimator(visits=self.window)
 
     def validate(self) -> None:
         super().validate()
         require(
-            self.estimator == "window", "estimator", self.estimator, "'window', the only one of the release"
+            self.estimator in ("window", {"name": "window", "visits": self.window}),
+            "estimator",
+            self.estimator,
+            "'window', the only one of the release, whose visits are the option window",
         )
-        require(self.visits is None, "visits", self.visits, "nothing here: set window, which serves both")
         require(self.solver == "fast", "solver", self.solver, "nothing here: the release brings its own heap")
 
     def shape(self) -> tuple[float, float]:
@@ -96,8 +98,10 @@ class CobaRelease(CobaPaper):
             bought[np.flatnonzero(gain == worst)[: rollouts - int(bought.sum())]] = True
             budgets[middle] += bought.reshape(len(p_C), -1).sum(axis=1)
 
-    def choose_tau(self, p_P: np.ndarray, mean_budget: float) -> float:
-        return variance_tau(p_P) if self.tau is None else self.tau
+    def value(
+        self, p_P: np.ndarray, mean_budget: float, batch_P: np.ndarray | None = None
+    ) -> np.ndarray | None:
+        return None  # Eq. 9 shares within the middle class alone
 
 
 def _spend_in_proportion(

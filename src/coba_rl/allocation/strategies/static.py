@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from coba_rl.allocation.strategies.base import require
 from coba_rl.allocation.strategies.coba import BetaStrategy
+from coba_rl.option_types import require
 
 
 @dataclass(eq=False, kw_only=True)

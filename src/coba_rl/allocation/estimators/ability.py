@@ -17,32 +17,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from coba_rl.allocation.pass_rates import PassRateEstimator, Visits, sigmoid
+from coba_rl.allocation.estimators.base import PassRateEstimator, Visits
+from coba_rl.allocation.estimators.logits import (
+    LARGEST_LOGIT,
+    expected_rate,
+    log_chance_of_no_success,
+    mean_of_sigmoid,
+    posterior_of_logit,
+    sigmoid,
+)
 from coba_rl.allocation.prompt_table import Column, PromptId
 from coba_rl.allocation.saved import saved_number, saved_numbers
 
-_NEWTON_STEPS = 8
-_LARGEST_STEP = 2.0  # logits; keeps the first Newton steps of 0/n outcomes in range
-_LARGEST_LOGIT = 9.0
 _LARGEST_MOVE = np.array([2.0, 0.2])  # a in logits, and b, in a step
-_SCALES = (1e-3, 1e3)
+_STRETCHES = (1e-3, 1e3)
 _SPREADS = (0.005, 9.0)  # logits²
 _WANDERS = (1e-4, 0.5)  # logits²
 _WIDEST = 25.0  # logits², of a prompt that surprised
 _LARGEST_EVIDENCE = 20.0  # of hope, log likelihood ratio
 _HOPELESS_SHARES = (0.002, 0.95)
 _SURPRISE = 3.0  # standard deviations
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
-_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 _LIVE = 0.02  # a pass rate this near to 0 or 1 says nothing of the others
 _EDGE = 0.01  # outcomes hardly tell a pass rate this near to 0 or 1 from it
 
 
+@dataclass(eq=False, kw_only=True)
 class AbilityEstimator(PassRateEstimator):
     """Online filter of the common moves and of each prompt's logit; see the module.
 
@@ -70,19 +75,11 @@ class AbilityEstimator(PassRateEstimator):
     WANDER_WEIGHT = 0.2
     """How fast the wander follows the size of surprises (exponent)."""
 
-    def __init__(self) -> None:
-        # A prompt's logit now is shift + scale · its column: so all of them can move at the cost of none.
-        super().__init__(
-            {
-                "logit": Column(0.0),
-                "variance": Column(0.0, low=0.0),
-                "step": Column(0.0, low=0.0),
-                "evidence": Column(0.0, -_LARGEST_EVIDENCE, _LARGEST_EVIDENCE),
-            }
-        )
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._step = 0
         self._shift = 0.0
-        self._scale = 1.0
+        self._stretch = 1.0
         self._centre = 0.0
         """Logit of a typical prompt: what is expected of one never visited."""
         self._spread = 4.0
@@ -94,9 +91,18 @@ class AbilityEstimator(PassRateEstimator):
         self._trend = np.zeros(2)
         """Expected (a, b) of a step."""
 
+    def columns(self) -> dict[str, Column]:
+        # A prompt's logit now is shift + stretch · its column: so all of them can move at the cost of none.
+        return {
+            "logit": Column(0.0),
+            "variance": Column(0.0, low=0.0),
+            "step": Column(0.0, low=0.0),
+            "evidence": Column(0.0, -_LARGEST_EVIDENCE, _LARGEST_EVIDENCE),
+        }
+
     def estimate(self, prompt_ids: Sequence[PromptId]) -> np.ndarray:
         rows = self.table.rows(prompt_ids)
-        return (1.0 - self._hopeless(rows)) * _mean_of_sigmoid(*self._predict(rows))
+        return (1.0 - self._hopeless(rows)) * mean_of_sigmoid(*self._predict(rows))
 
     def interval(self, prompt_ids: Sequence[PromptId], level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         rows = self.table.rows(prompt_ids)
@@ -118,11 +124,11 @@ class AbilityEstimator(PassRateEstimator):
         seen = rows >= 0
         row = rows[seen]
         mean[seen] = np.clip(
-            self._shift + self._scale * self.table["logit"][row], -_LARGEST_LOGIT, _LARGEST_LOGIT
+            self._shift + self._stretch * self.table["logit"][row], -LARGEST_LOGIT, LARGEST_LOGIT
         )
         p = sigmoid(mean[seen])
         gained = self._wander * (self._step - self.table["step"][row]) * 2.0 * np.sqrt(p * (1.0 - p))
-        narrowed = self._scale**2 * self.table["variance"][row]
+        narrowed = self._stretch**2 * self.table["variance"][row]
         variance[seen] = np.clip(narrowed + gained, _SPREADS[0], max(2.0 * self._spread, _SPREADS[0]))
         return mean, variance
 
@@ -136,15 +142,15 @@ class AbilityEstimator(PassRateEstimator):
         self._move_all(*self._predict(rows), 1.0 - self._hopeless(rows), visits)
         mean, variance = self._predict(rows)
         widened = self._learn_wander(mean, variance, visits, rows >= 0)
-        posterior, narrowed = _posterior(mean, widened, visits.successes_P, visits.attempts_P)
+        posterior, narrowed = posterior_of_logit(mean, widened, visits.successes_P, visits.attempts_P)
         rows = self.table.rows(visits.prompt_ids, create=True)
-        missed = self.table["evidence"][rows] + _log_chance_of_no_success(mean, variance, visits.attempts_P)
+        missed = self.table["evidence"][rows] + log_chance_of_no_success(mean, variance, visits.attempts_P)
         self.table["evidence"][rows] = np.where(
             visits.successes_P > 0.0, _LARGEST_EVIDENCE, np.maximum(missed, -_LARGEST_EVIDENCE)
         )
         self._learn_population(posterior, narrowed, 1.0 - self._hopeless(rows), visits)
-        self.table["logit"][rows] = (posterior - self._shift) / self._scale
-        self.table["variance"][rows] = narrowed / self._scale**2
+        self.table["logit"][rows] = (posterior - self._shift) / self._stretch
+        self.table["variance"][rows] = narrowed / self._stretch**2
         self.table["step"][rows] = self._step
 
     def _move_all(self, mean: np.ndarray, variance: np.ndarray, hope: np.ndarray, visits: Visits) -> None:
@@ -155,20 +161,20 @@ class AbilityEstimator(PassRateEstimator):
             hope: (P,) chance that it is not hopeless.
             visits: The outcomes.
         """
-        live = np.abs(hope * _mean_of_sigmoid(mean, variance) - 0.5) < 0.5 - _LIVE
+        live = np.abs(hope * mean_of_sigmoid(mean, variance) - 0.5) < 0.5 - _LIVE
         pivot = float(mean[live].mean()) if live.any() else self._centre
         direction = np.stack([np.ones(int(live.sum())), mean[live] - pivot])
         rate = visits.successes_P[live] / visits.attempts_P[live]
         a, b = self._common_move(
             mean[live], variance[live], direction, rate, visits.attempts_P[live], hope[live]
         )
-        scale = float(np.clip(self._scale * (1.0 + b), *_SCALES))
-        b = scale / self._scale - 1.0
-        self._scale = scale
+        stretch = float(np.clip(self._stretch * (1.0 + b), *_STRETCHES))
+        b = stretch / self._stretch - 1.0
+        self._stretch = stretch
         self._shift += float(a + b * (self._shift - pivot))
         self._spread = float(np.clip(self._spread * (1.0 + b) ** 2, *_SPREADS))
         self._centre = float(
-            np.clip(self._centre + a + b * (self._centre - pivot), -_LARGEST_LOGIT, _LARGEST_LOGIT)
+            np.clip(self._centre + a + b * (self._centre - pivot), -LARGEST_LOGIT, LARGEST_LOGIT)
         )
 
     def _common_move(
@@ -190,7 +196,7 @@ class AbilityEstimator(PassRateEstimator):
         """
         move, precision = self._trend.copy(), 1.0 / np.array(self.MOVE_VARIANCE)
         for _ in range(4):
-            p, slope, noise = _expected_rate(mean + move @ direction, variance, attempts)
+            p, slope, noise = expected_rate(mean + move @ direction, variance, attempts)
             gradient = (direction * (hope * slope * (rate - p) / noise)).sum(axis=1) - precision * (
                 move - self._trend
             )
@@ -210,7 +216,7 @@ class AbilityEstimator(PassRateEstimator):
         Returns:
             (P,) variances, widened where a prompt's outcome is a surprise.
         """
-        p, _, noise = _expected_rate(mean, variance, visits.attempts_P)
+        p, _, noise = expected_rate(mean, variance, visits.attempts_P)
         surprise = (visits.successes_P / visits.attempts_P - p) ** 2
         judged = seen & (np.abs(p - 0.5) < 0.5 - _LIVE)
         if judged.sum() >= 8:
@@ -222,7 +228,7 @@ class AbilityEstimator(PassRateEstimator):
         self, posterior: np.ndarray, narrowed: np.ndarray, hope: np.ndarray, visits: Visits
     ) -> None:
         """Move what is expected of a prompt never visited towards what the step's prompts show."""
-        expected = float(_mean_of_sigmoid(np.array(self._centre), np.array(self._spread)))
+        expected = float(mean_of_sigmoid(np.array(self._centre), np.array(self._spread)))
         weight = len(posterior) / (len(posterior) + self.SPREAD_WEIGHT)
         share = self._hopeless_share + weight * (1.0 - hope.mean() - self._hopeless_share)
         self._hopeless_share = float(np.clip(share, *_HOPELESS_SHARES))
@@ -235,7 +241,7 @@ class AbilityEstimator(PassRateEstimator):
         return {
             "step": self._step,
             "shift": self._shift,
-            "scale": self._scale,
+            "stretch": self._stretch,
             "centre": self._centre,
             "spread": self._spread,
             "wander": self._wander,
@@ -247,8 +253,8 @@ class AbilityEstimator(PassRateEstimator):
         loaded = {
             "_step": int(saved_number(state, "step", low=0)),
             "_shift": saved_number(state, "shift"),
-            "_scale": saved_number(state, "scale", *_SCALES),
-            "_centre": saved_number(state, "centre", -_LARGEST_LOGIT, _LARGEST_LOGIT),
+            "_stretch": saved_number(state, "stretch", *_STRETCHES),
+            "_centre": saved_number(state, "centre", -LARGEST_LOGIT, LARGEST_LOGIT),
             "_spread": saved_number(state, "spread", *_SPREADS),
             "_wander": saved_number(state, "wander", *_WANDERS),
             "_hopeless_share": saved_number(state, "hopeless_share", *_HOPELESS_SHARES),
@@ -261,44 +267,4 @@ def _centre(rate: float, spread: float) -> float:
     """Mean of normal logits of variance `spread` whose sigmoids have the mean `rate`."""
     rate = min(max(float(rate), 1e-4), 1.0 - 1e-4)
     centre = math.log(rate / (1.0 - rate)) * math.sqrt(1.0 + math.pi * spread / 8.0)
-    return min(max(centre, -_LARGEST_LOGIT), _LARGEST_LOGIT)
-
-
-def _mean_of_sigmoid(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """E[sigmoid(x)] for x normal: MacKay's probit approximation, below the bound E[e^x] of its tail."""
-    size = np.abs(mean)
-    tail = np.exp(np.minimum(variance / 2.0 - size, 0.0))
-    rare = np.minimum(sigmoid(-size / np.sqrt(1.0 + np.pi * variance / 8.0)), tail)
-    return np.where(mean > 0.0, 1.0 - rare, rare)
-
-
-def _expected_rate(
-    mean: np.ndarray, variance: np.ndarray, attempts: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean of the share of rollouts that pass, its slope in the logit, and its variance."""
-    flat = 1.0 / np.sqrt(1.0 + np.pi * variance / 8.0)
-    p = sigmoid(mean * flat)
-    slope = np.maximum(p * (1.0 - p), 1e-6) * flat
-    return p, slope, p * (1.0 - p) / attempts + slope**2 * variance + 1e-6
-
-
-def _log_chance_of_no_success(mean: np.ndarray, variance: np.ndarray, attempts: np.ndarray) -> np.ndarray:
-    """log E[(1 − sigmoid(x))^attempts] for x normal, by Gauss–Hermite quadrature."""
-    x = mean[:, None] + np.sqrt(variance)[:, None] * _NODES
-    return np.log(((1.0 - sigmoid(x)) ** attempts[:, None] * _WEIGHTS).sum(axis=1) + 1e-300)
-
-
-def _posterior(
-    mean: np.ndarray, variance: np.ndarray, successes: np.ndarray, attempts: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Laplace approximation of a normal prior of a logit times a binomial likelihood."""
-    x = mean.copy()
-    for _ in range(_NEWTON_STEPS):
-        p = sigmoid(x)
-        gradient = successes - attempts * p - (x - mean) / variance
-        curvature = attempts * p * (1.0 - p) + 1.0 / variance
-        x = np.clip(
-            x + np.clip(gradient / curvature, -_LARGEST_STEP, _LARGEST_STEP), -_LARGEST_LOGIT, _LARGEST_LOGIT
-        )
-    p = sigmoid(x)
-    return x, 1.0 / (attempts * p * (1.0 - p) + 1.0 / variance)
+    return min(max(centre, -LARGEST_LOGIT), LARGEST_LOGIT)

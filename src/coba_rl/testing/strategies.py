@@ -1,13 +1,4 @@
-"""What every strategy must satisfy, as tests to inherit.
-
-    from coba_rl.testing import StrategyConformance
-
-    class TestMine(StrategyConformance):
-        def make(self):
-            return Mine(sharpness=2.0)
-
-Plain asserts on seeded data: any test runner that collects `test_` methods of a `Test` class can run it.
-"""
+"""What every strategy must satisfy."""
 
 from __future__ import annotations
 
@@ -23,13 +14,11 @@ from coba_rl.errors import InfeasibleBudgetError
 
 _NUM_PROMPTS = 24
 _BATCH_SIZE = 12
+_NUM_ALLOCATIONS = 20
 
 
 class StrategyConformance(ABC):
     """Tests of one strategy. Subclass it, name the subclass `Test…`, and write `make`.
-
-    A strategy that breaks a promise on purpose exempts itself by setting that test to None in the subclass,
-    beside a comment that says why.
 
     Example:
         >>> from coba_rl.allocation.strategies import make_strategy
@@ -46,9 +35,11 @@ class StrategyConformance(ABC):
     def make(self) -> Strategy:
         """A new strategy that has seen nothing, with the options to test."""
 
-    def allocator(self) -> BudgetAllocator:
-        """A new allocator around `make`."""
-        return BudgetAllocator(self.make(), bounds=self.bounds)
+    def allocator(self, bounds: tuple[int, int] | None = None) -> BudgetAllocator:
+        """A new allocator around `make`, told how long the training is."""
+        allocator = BudgetAllocator(self.make(), bounds=bounds or self.bounds)
+        allocator.begin(_NUM_ALLOCATIONS)
+        return allocator
 
     # What it is
 
@@ -81,7 +72,7 @@ class StrategyConformance(ABC):
             assert (budgets == bound).all(), f"only {bound} for every prompt fits the total, got {budgets}"
 
     def test_equal_bounds(self) -> None:
-        allocator = BudgetAllocator(self.make(), bounds=(4, 4))
+        allocator = self.allocator(bounds=(4, 4))
         _play(allocator, total=4 * _BATCH_SIZE)
         budgets = allocator.allocate(range(5), total=20).budgets
         assert (budgets == 4).all(), f"bounds (4, 4) leave no choice, got {budgets}"
@@ -111,7 +102,7 @@ class StrategyConformance(ABC):
             [0.0, 1e-12, 0.5, 1.0] * 2,
         ):
             for total in _totals(8, low, high):
-                budgets = np.asarray(self.make().allocate(np.array(rates), total, low, high))
+                budgets = np.asarray(self.allocator().strategy.allocate(np.array(rates), total, low, high))
                 _check(Allocation(list(range(8)), budgets, np.array(rates)), total, low, high)
 
     def test_infeasible_totals_are_refused(self) -> None:
@@ -158,6 +149,17 @@ class StrategyConformance(ABC):
             spread = np.ptp(given, axis=0)
             assert spread.max() <= 1, f"three orders of one batch got {given}"
 
+    # Value
+
+    def test_a_value_is_a_number_at_least_0_for_each_known_pass_rate(self) -> None:
+        rates = np.array([0.0, 1e-12, 0.2, np.nan, 0.5, 1.0 - 1e-12, 1.0])
+        for p_P in (rates, rates[:0], np.full(2, np.nan)):
+            value_P = self.allocator().strategy.value(p_P, 8.0)
+            if value_P is not None:
+                assert value_P.shape == p_P.shape, f"{len(value_P)} values for {len(p_P)} pass rates"
+                assert np.array_equal(np.isnan(value_P), np.isnan(p_P)), f"values of {p_P} are {value_P}"
+                assert not (value_P < 0.0).any(), f"values of {p_P} are {value_P}"
+
     # Memory
 
     def test_same_history_same_budgets(self) -> None:
@@ -199,7 +201,7 @@ class StrategyConformance(ABC):
         low, high = self.bounds
         rates = np.array([0.0, 0.2, 0.5, np.nan, 1.0])
         before = rates.copy()
-        self.make().allocate(rates, 5 * (low + high) // 2, low, high)
+        self.allocator().strategy.allocate(rates, 5 * (low + high) // 2, low, high)
         assert np.array_equal(rates, before, equal_nan=True), "allocate changed its input"
 
     def test_metrics_are_finite_numbers(self) -> None:
