@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import PicklingError
 from typing import Any, ClassVar
 
 import pytest
@@ -220,5 +221,5 @@ def test_the_suite_catches(broken: type[Task], test: str) -> None:
         def make(self) -> Task:
             return broken()
 
-    with pytest.raises((AssertionError, AttributeError, TypeError)):
+    with pytest.raises((AssertionError, AttributeError, TypeError, PicklingError)):
         getattr(TestBroken(), test)()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from coba_rl.allocation.allocator import BudgetAllocator
-from coba_rl.allocation.strategies import Strategy, strategy_class
+from coba_rl.allocation.strategies import Strategy, make_strategy, strategy_class
 from coba_rl.errors import OptionError, suggestion
 
 _OWN = ("strategy", "min_budget", "max_budget", "success_threshold")
@@ -78,6 +78,6 @@ class AllocatorSpec:
             UnknownStrategyError: No such strategy.
             OptionError: An option that the strategy does not have, or a value it cannot take.
         """
-        return BudgetAllocator(
-            self.strategy, bounds=self.bounds, success_threshold=self.success_threshold, **self.options
-        )
+        # Made here, for an option may have the name of an argument of the allocator.
+        strategy = make_strategy(self.strategy, **self.options)
+        return BudgetAllocator(strategy, bounds=self.bounds, success_threshold=self.success_threshold)

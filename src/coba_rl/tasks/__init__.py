@@ -16,7 +16,7 @@ TASKS: dict[str, str] = {
 __all__ = ["TASKS", "Problem", "Task", "content_id", "make_task"]
 
 
-def make_task(task: str | Task, **options: Any) -> Task:
+def make_task(task: str | Task, /, **options: Any) -> Task:
     """A task from its name and options, as a section of a configuration gives them.
 
     Args:
