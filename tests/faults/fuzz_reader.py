@@ -25,11 +25,12 @@ with atheris.instrument_imports(include=["coba_rl", "tomllib", "json", "csv"], e
     import csv  # noqa: F401
     import tomllib  # noqa: F401
 
+    from coba_rl.hosts.trl.memory import AllocatorMemory
+
     from coba_rl.allocation import BudgetAllocator
     from coba_rl.cli.config import load_config
     from coba_rl.cli.run_folder import RunFolder
     from coba_rl.errors import CobaError
-    from coba_rl.hosts.trl.memory import AllocatorMemory
     from coba_rl.rates import allocate_rates, read_rates, write_budgets
     from coba_rl.tasks.math import MathTask
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from coba_rl.hosts.trl.memory import AllocatorMemory
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -21,7 +22,6 @@ from hypothesis.stateful import (
 
 from coba_rl import STRATEGIES, BudgetAllocator
 from coba_rl.errors import InfeasibleBudgetError
-from coba_rl.hosts.trl.memory import AllocatorMemory
 
 IDS = [*range(6), *"abcdef"]
 BATCHES = st.lists(st.sampled_from(IDS), min_size=1, max_size=10)

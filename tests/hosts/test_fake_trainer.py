@@ -7,12 +7,12 @@ import math
 import tempfile
 from typing import Any
 
-from coba_rl.testing.hosts import FakeTrainer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coba_rl import STRATEGIES, BudgetAllocator
 from coba_rl.hosts.session import BudgetSession
+from coba_rl.testing.hosts import FakeTrainer
 
 CHANCES = st.sampled_from([0.0, 0.1, 0.6])
 NUM_STEPS = 6

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from coba_rl.testing.hosts import Judge, Trained
 
 from coba_rl.allocation.spec import AllocatorSpec
 from coba_rl.hosts.session import BudgetSession, FinishedStep, Outcome
 from coba_rl.testing import HostConformance
+from coba_rl.testing.hosts import Judge, Trained
 
 PROMPTS, BATCH, MEAN = 24, 8, 5
 

@@ -306,6 +306,7 @@ def test_the_recorded_budgets_are_those_of_the_plain_allocator() -> None:
     for case in recorded["cases"]:
         allocator = BudgetAllocator(case["strategy"], bounds=tuple(recorded["bounds"]), **case["options"])
         live = BudgetSession(allocator)
+        live.begin(len(case["steps"]))
         for number, step in enumerate(case["steps"], 1):
             allocation = live.plan(step["prompt_ids"], sum(step["budgets"]))
             assert allocation.budgets.tolist() == step["budgets"], (

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from coba_rl.testing.hosts import Judge, Trained
 from trl_tiny import Tiny, prompts
 
 from coba_rl.allocation.spec import AllocatorSpec
 from coba_rl.hosts.session import FinishedStep
 from coba_rl.testing import HostConformance
+from coba_rl.testing.hosts import Judge, Trained
 
 PROMPTS, MEAN = 4, 4
 

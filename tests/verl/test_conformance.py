@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from coba_rl.testing.hosts import Judge, Trained
 from transfer_queue import KVBatchMeta
 from verl_stand_ins import make_trainer, submit
 
@@ -16,6 +15,7 @@ from coba_rl.hosts.session import FinishedStep
 from coba_rl.hosts.verl.trainer import CobaTrainerSync
 from coba_rl.records import ALLOCATIONS_FILE, AllocationRecord, read_records
 from coba_rl.testing import HostConformance
+from coba_rl.testing.hosts import Judge, Trained
 
 # verl and its dependencies warn at import; their warnings are not ours to fix.
 pytestmark = [pytest.mark.verl, pytest.mark.filterwarnings("default")]

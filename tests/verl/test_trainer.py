@@ -61,6 +61,7 @@ def test_budgets_equal_the_recorded_ones(
         tmp_path,
         GOLDEN["mean_budget"],
         num_prompts,
+        num_steps=len(case["steps"]),
         strategy=case["strategy"],
         min_budget=low,
         max_budget=high,

@@ -75,7 +75,7 @@ def read_state(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        with NpzFile(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, NpzFile(file, allow_pickle=False) as archive:
             state = _put_back(json.loads(archive[_TEXT].tobytes()), archive)
     except _DAMAGE as error:
         raise StateError(
