@@ -222,6 +222,8 @@ def test_what_is_said_of_an_estimator_tells_every_option() -> None:
 
 def test_an_estimator_serves_one_strategy() -> None:
     estimator = PosteriorEstimator(prior=(1.0, 3.0))
+    with pytest.raises(OptionError, match="Unknown solver"):
+        BudgetAllocator("knapsack", estimator=estimator, solver="fats")  # has not taken it
     allocator = BudgetAllocator("knapsack", estimator=estimator)
     assert allocator.allocate(["a"], total=4).pass_rates.tolist() == [0.25]
     with pytest.raises(OptionError, match="serves another strategy: make one for each"):

@@ -163,9 +163,9 @@ class GainStrategy(Strategy):
     `"package.module:function"`, or a function (gains, total, low, high) → budgets."""
 
     def __post_init__(self) -> None:
+        given = self.solver
+        self._solve: Callable = given if callable(given) else plugins.find(given, SOLVERS, kind="solver")
         super().__post_init__()
-        named = isinstance(self.solver, str)
-        self._solve: Callable = plugins.find(self.solver, SOLVERS, kind="solver") if named else self.solver
 
     def options(self) -> dict[str, Any]:
         return {**super().options(), "solver": plugins.reference(self._solve, SOLVERS)}
