@@ -190,39 +190,34 @@ def write_budgets(path: Path, allocation: Allocation) -> None:
         DatasetError: See `check_output`; or two ids that would be one in the file, as 1 and "1".
     """
     check_output(path)
-    suffix, ids, rows = path.suffix.lower(), allocation.prompt_ids, budget_rows(allocation)
+    suffix, rows = path.suffix.lower(), budget_rows(allocation)
     if suffix == ".jsonl":
         write_jsonl(path, rows)
-    elif suffix == ".parquet" and all(isinstance(i, int) and i in _INT64 for i in ids):
-        write_atomic(path, _parquet(ids, rows))
+    elif suffix == ".csv":
+        write_csv(path, _with_text_ids(rows, path.name))
+    elif all(isinstance(i, int) and i in _INT64 for i in allocation.prompt_ids):
+        write_atomic(path, _parquet(rows))
     else:
-        texts = _texts(ids, path.name)
-        if suffix == ".csv":
-            write_csv(path, rows)
-        else:
-            write_atomic(path, _parquet(texts, rows))
+        write_atomic(path, _parquet(_with_text_ids(rows, path.name)))
 
 
-def _texts(ids: list[PromptId], name: str) -> list[str]:
+def _with_text_ids(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     texts: dict[str, PromptId] = {}
-    for prompt_id in ids:
+    for prompt_id in (row["prompt_id"] for row in rows):
         if texts.setdefault(str(prompt_id), prompt_id) != prompt_id:
             raise DatasetError(
                 f"The prompts {texts[str(prompt_id)]!r} and {prompt_id!r} would be one in {name!r}: write a .jsonl "
                 "file, which tells numbers from text."
             )
-    return [str(prompt_id) for prompt_id in ids]
+    return [{**row, "prompt_id": str(row["prompt_id"])} for row in rows]
 
 
-def _parquet(ids: list[Any], rows: list[dict[str, Any]]) -> bytes:
+def _parquet(rows: list[dict[str, Any]]) -> bytes:
     import pyarrow
     import pyarrow.parquet
 
-    columns = {
-        "prompt_id": pyarrow.array(ids),
-        "pass_rate": pyarrow.array([row["pass_rate"] for row in rows], pyarrow.float64()),
-        "budget": pyarrow.array([row["budget"] for row in rows], pyarrow.int64()),
-    }
+    ids = pyarrow.infer_type([row["prompt_id"] for row in rows])
+    schema = {"prompt_id": ids, "pass_rate": pyarrow.float64(), "budget": pyarrow.int64()}
     buffer = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table(columns), buffer)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, pyarrow.schema(schema)), buffer)
     return buffer.getvalue()

@@ -65,8 +65,8 @@ def _pivot(rows: list[Row]) -> list[str]:
     found = {(row.name, row.prompts): row for row in rows}
     lines = [f"| prompts | {' | '.join(f'{size:,}' for size in sizes)} |", f"|---|{'---:|' * len(sizes)}"]
     for name in names:
-        cells = [_time_or_ratio(found.get((name, size))) for size in sizes]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+        shown = [_time_or_ratio(found.get((name, size))) for size in sizes]
+        lines.append(f"| {name} | {' | '.join(shown)} |")
     return lines
 
 

@@ -54,16 +54,12 @@ class AllocateCommand:
 
     def _print(self, rows: list[dict[str, Any]], metrics: dict[str, float]) -> None:
         if self.output is None:
-            shown = [
-                [
-                    str(row["prompt_id"]),
-                    "unknown" if row["pass_rate"] is None else f"{row['pass_rate']:.3f}",
-                    str(row["budget"]),
-                ]
-                for row in rows[:_ROWS_SHOWN]
+            rates = ["unknown" if row["pass_rate"] is None else f"{row['pass_rate']:.3f}" for row in rows]
+            cells = [
+                [str(row["prompt_id"]), rate, str(row["budget"])]
+                for row, rate in zip(rows, rates, strict=True)
             ]
             more = f", first {_ROWS_SHOWN} of {len(rows)}" if len(rows) > _ROWS_SHOWN else ""
-            print_table(f"Budgets ({self.strategy}{more})", ["prompt_id", "pass rate", "budget"], shown)
-        print_table(
-            "Metrics", ["metric", "value"], [[name, f"{value:.4g}"] for name, value in metrics.items()]
-        )
+            title, columns = f"Budgets ({self.strategy}{more})", ["prompt_id", "pass rate", "budget"]
+            print_table(title, columns, cells[:_ROWS_SHOWN])
+        print_table("Metrics", ["metric", "value"], [[name, f"{v:.4g}"] for name, v in metrics.items()])

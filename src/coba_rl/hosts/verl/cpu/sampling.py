@@ -186,7 +186,7 @@ def generate(model: PreTrainedModel, requests_R: Sequence[GenerationRequest]) ->
     decoder = _Decoder(model, requests_R)
     while decoder.step():
         pass
-    return decoder.completions()
+    return decoder.completions_R
 
 
 class _Decoder:
@@ -195,13 +195,10 @@ class _Decoder:
     def __init__(self, model: PreTrainedModel, requests_R: Sequence[GenerationRequest]) -> None:
         self.model = model
         self.params_R = [request.params for request in requests_R]
-        self.max_tokens_R = torch.tensor([params.max_tokens for params in self.params_R])
+        self.completions_R = [Completion([], []) for _ in requests_R]
         self.uniforms_RT = _uniforms(requests_R)
-        self.tokens_RT = torch.zeros(self.uniforms_RT.shape, dtype=torch.int64)
-        self.log_probs_RT = torch.zeros_like(self.uniforms_RT)
-        self.lengths_R = torch.zeros(len(requests_R), dtype=torch.int64)
         self.active_B = torch.arange(len(requests_R))
-        self.position = 0
+        self.length = 0  # tokens that every active row has
         self._prefill(requests_R)
 
     def _prefill(self, requests_R: Sequence[GenerationRequest]) -> None:
@@ -228,32 +225,29 @@ class _Decoder:
 
     def step(self) -> bool:
         """Draw one token for every active row; False once none is left."""
-        rows_B, t = self.active_B, self.position
-        params_B = [self.params_R[row] for row in rows_B.tolist()]
-        tokens_B, log_probs_B = sample_tokens(self.logits_BV, params_B, self.uniforms_RT[rows_B, t])
-        self.tokens_RT[rows_B, t], self.log_probs_RT[rows_B, t] = tokens_B, log_probs_B
-        self.lengths_R[rows_B] = self.position = t + 1
-        stopped_B = [
-            token in params.stop_token_ids for token, params in zip(tokens_B.tolist(), params_B, strict=True)
-        ]
-        keep = torch.nonzero(~torch.tensor(stopped_B) & (self.max_tokens_R[rows_B] > t + 1))[:, 0]
+        rows_B = self.active_B.tolist()
+        params_B = [self.params_R[row] for row in rows_B]
+        uniforms_B = self.uniforms_RT[self.active_B, self.length]
+        tokens_B, log_probs_B = sample_tokens(self.logits_BV, params_B, uniforms_B)
+        self.length += 1
+        drawn_B = zip(rows_B, params_B, tokens_B.tolist(), log_probs_B.tolist(), strict=True)
+        keep = torch.tensor([self._append(*drawn) for drawn in drawn_B]).nonzero()[:, 0]
         if not len(keep):
             return False
         if len(keep) < len(rows_B):
             self.cache.batch_select_indices(keep)
-            self.mask_BL, tokens_B, self.active_B = self.mask_BL[keep], tokens_B[keep], rows_B[keep]
+            self.mask_BL, tokens_B = self.mask_BL[keep], tokens_B[keep]
+            self.active_B = self.active_B[keep]
         positions_B1 = self.mask_BL.sum(dim=-1, keepdim=True)
         self.mask_BL = torch.cat([self.mask_BL, torch.ones_like(positions_B1)], dim=-1)
         self.logits_BV = self._forward(tokens_B[:, None], self.mask_BL, positions_B1)
         return True
 
-    def completions(self) -> list[Completion]:
-        return [
-            Completion(tokens_T[:length].tolist(), log_probs_T[:length].tolist())
-            for tokens_T, log_probs_T, length in zip(
-                self.tokens_RT, self.log_probs_RT, self.lengths_R.tolist(), strict=True
-            )
-        ]
+    def _append(self, row: int, params: SamplingParams, token: int, log_prob: float) -> bool:
+        """Add a token to a completion; False if it is the last."""
+        self.completions_R[row].token_ids.append(token)
+        self.completions_R[row].log_probs.append(log_prob)
+        return token not in params.stop_token_ids and self.length < params.max_tokens
 
 
 def _uniforms(requests_R: Sequence[GenerationRequest]) -> torch.Tensor:
