@@ -13,12 +13,7 @@ from __future__ import annotations
 
 import itertools
 
-from coba_rl.bench.allocator import (
-    measure_calls,
-    measure_strategies,
-    measure_tables,
-    measure_training_step,
-)
+from coba_rl.bench.allocator import measure_calls, measure_strategies, measure_tables, measure_training_step
 from coba_rl.bench.race import QUICK, Effort, Part, Progress
 from coba_rl.bench.results import as_dict, write_parts
 from coba_rl.bench.solvers import measure_solvers

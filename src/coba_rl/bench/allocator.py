@@ -14,17 +14,7 @@ import numpy as np
 from coba_rl.allocation import STRATEGIES, BudgetAllocator
 from coba_rl.allocation.estimators import Visits
 from coba_rl.allocation.prompt_table import PromptId
-from coba_rl.bench.race import (
-    HIGH,
-    LOW,
-    MEAN_BUDGET,
-    Effort,
-    Part,
-    Row,
-    pass_rates,
-    race,
-    row_of,
-)
+from coba_rl.bench.race import HIGH, LOW, MEAN_BUDGET, Effort, Part, Row, pass_rates, race, row_of
 from coba_rl.hosts.state import read_state, write_state
 
 

@@ -29,7 +29,7 @@ class BenchCommand:
     def run(self) -> int:
         self._check()
         warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about one another
-        parts = self._measure_hosts() if self.hosts else self._measure()
+        parts = self._measure()
         if self.output_dir is not None:
             write_parts(parts, self.output_dir)
         if self.json:
@@ -46,15 +46,13 @@ class BenchCommand:
             check_folder(self.output_dir)
 
     def _measure(self) -> list[Part]:
-        with counting("measurements") as progress:
-            return measure(QUICK if self.quick else Effort(), progress)
-
-    def _measure_hosts(self) -> list[Part]:
+        if not self.hosts:
+            with counting("measurements") as progress:
+                return measure(QUICK if self.quick else Effort(), progress)
         from coba_rl.bench.hosts import measure_hosts
 
-        size = _QUICK_HOSTS if self.quick else _HOSTS
         with counting("steps") as progress:
-            return [measure_hosts(*size, progress)]
+            return [measure_hosts(*(_QUICK_HOSTS if self.quick else _HOSTS), progress)]
 
 
 def print_parts(parts: list[Part]) -> None:

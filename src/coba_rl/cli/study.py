@@ -123,13 +123,12 @@ class StudyProgress:
     def update(self, key: str, step: int) -> None:
         """Take in that a run has finished a step."""
         self._done[key] = step
-        finished = step == self._steps[key]
         self._bar.update(self._all, completed=sum(self._done.values()))
-        if finished:
+        if step == self._steps[key]:
             if key in self._tasks:
                 self._bar.remove_task(self._tasks.pop(key))
-            num = sum(self._done[k] == self._steps[k] for k in self._steps)
             if not self._live:
+                num = sum(done == self._steps[k] for k, done in self._done.items())
                 print(f"{num}/{len(self._steps)} runs: {self._names[key]}", file=sys.stderr, flush=True)
         elif key in self._tasks:
             self._bar.update(self._tasks[key], completed=step)
