@@ -12,10 +12,8 @@ import pytest
 
 from coba_rl.cli import main, verl_train
 from coba_rl.cli.app import app
-from coba_rl.cli.config import RunConfig, load_config, to_toml
-from coba_rl.cli.run_folder import RunFolder
-from coba_rl.errors import ConfigError
-from coba_rl.files import append_jsonl, read_jsonl, write_atomic
+from coba_rl.files import append_jsonl, read_jsonl
+from coba_rl.runs.config import RunConfig, load_config, to_toml
 from coba_rl.tasks.policy import policy_path
 
 DATA = Path(__file__).parent / "data" / "math"
@@ -39,7 +37,7 @@ def test_help_and_version_do_not_import_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
 
 
-@pytest.mark.parametrize("name", ["train", "evaluate", "allocate", "warmstart", "bench", "env"])
+@pytest.mark.parametrize("name", ["train", "evaluate", "allocate", "report", "warmstart", "bench", "env"])
 def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name, "--help"]) == 0
     assert "Parameters" in capsys.readouterr().out
@@ -61,6 +59,8 @@ BAD = {
     "temperature without end": (["evaluate", HARD, "--temperature", "inf"], "temperature > 0"),
     "output in no folder": (["evaluate", HARD, "--output", "no/where.jsonl"], "there is no folder 'no'"),
     "output that is a folder": (["evaluate", HARD, "--output", "."], "is the folder '.'"),
+    "report of no records": (["report", "."], "'.' holds no run records: expected metrics.jsonl"),
+    "report of no folder": (["report", "nowhere"], "'nowhere' holds no run records"),
     "policy below a file": (["warmstart", "--output-dir", f"{__file__}/x"], "is no folder"),
     "study below a file": (["study", "--output-dir", f"{__file__}/x"], "is no folder"),
     "bench below a file": (["bench", "--output-dir", f"{__file__}/x"], "is no folder"),
@@ -142,13 +142,6 @@ def test_allocate_says_what_is_wrong_with_a_file(
     file.write_text(content)
     assert main(["allocate", str(file), "--total", total]) == 2
     assert expected in capsys.readouterr().err
-
-
-def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
-    folder.create(to_toml(RunConfig()))
-    with pytest.raises(ConfigError, match="already holds a run"):
-        folder.create(to_toml(RunConfig()))
 
 
 def test_a_config_file_that_is_not_toml_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -258,37 +251,6 @@ def test_warmstart_writes_an_ordinary_checkpoint_once(
     assert model.config.vocab_size == len(AutoTokenizer.from_pretrained(tmp_path / "policy"))
     assert main(arguments) == 2
     assert "not empty" in capsys.readouterr().err
-
-
-# --- Files and the run folder ---
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "state.json"
-    write_atomic(file, "old")
-
-    def full_disk(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full_disk)
-    with pytest.raises(OSError, match="No space left"):
-        write_atomic(file, "new")
-    assert file.read_text() == "old"
-    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
-
-
-def test_reopening_drops_what_came_after_the_last_whole_checkpoint(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
-    folder.create("")
-    for step in (2, 4):
-        (folder.checkpoints / f"checkpoint-{step}").mkdir()
-    folder.mark_complete(folder.checkpoints / "checkpoint-2", 2)
-    folder.log_allocations([{"step": step} for step in (1, 2, 3)])
-    with folder.allocations_file.open("a") as file:
-        file.write('{"step": 4, "prom')  # cut off by the crash
-    assert folder.reopen("") == 2
-    assert [record["step"] for record in read_jsonl(folder.allocations_file)] == [1, 2]
-    assert [path.name for path in folder.checkpoints.iterdir()] == ["checkpoint-2"]
 
 
 @pytest.mark.parametrize(

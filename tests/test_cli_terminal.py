@@ -119,11 +119,13 @@ def terminal(monkeypatch: pytest.MonkeyPatch, kind: str) -> io.StringIO:
 def work(name: str) -> list[str]:
     """Do one piece of work with progress; the lines a terminal without bars has to get."""
     if name == "training":
-        with TrainingProgress(40, 0, 64) as progress:
-            for done in (0, 100, 200):
-                progress.measuring(done, 200)
-            for step in range(1, 41):
-                progress.update(step, {"coba/alpha": 2.0})
+        progress = TrainingProgress()
+        progress.begin(40, 0, 64)
+        for done in (0, 100, 200):
+            progress.measuring(done, 200)
+        for step in range(1, 41):
+            progress.update(step, {"coba/alpha": 2.0})
+        progress.end()
         return ["held-out completions 100/200", "step 40/40"]
     if name == "counting":
         with counting("completions") as count:
@@ -227,7 +229,7 @@ def test_an_interrupted_study_says_how_to_go_on(
 def test_a_run_interrupted_before_it_began_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    monkeypatch.setattr("coba_rl.cli.trl_run.CobaGRPOTrainer", interrupt)
+    monkeypatch.setattr("coba_rl.runs.trl_run.CobaGRPOTrainer", interrupt)
     assert main(["train", "--output-dir", str(tmp_path / "run")]) == 130
     assert "interrupted. Nothing was written yet." in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from coba_rl.cli.config import RunConfig, load_config, to_toml
-from coba_rl.cli.run_folder import RunFolder
-from coba_rl.files import append_jsonl, read_jsonl, write_json, write_jsonl
+from coba_rl.files import append_jsonl, write_atomic, write_json, write_jsonl
 from coba_rl.lab.study import load_study
-from coba_rl.report.records import read_run
+from coba_rl.runs.config import RunConfig, load_config, to_toml
 
 MARK = b"\xef\xbb\xbf"
 """The byte order mark that some editors put first."""
@@ -36,19 +34,6 @@ def test_what_json_does_not_have_is_null(writer: Any, tmp_path: Path) -> None:
     assert strict(file.read_text()) == PLAIN
 
 
-def test_a_run_folder_has_no_nan_also_after_a_resume(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
-    folder.create("")
-    folder.log_metrics(RECORD)
-    folder.log_allocations([RECORD])
-    (folder.checkpoints / "checkpoint-1").mkdir()
-    folder.mark_complete(folder.checkpoints / "checkpoint-1", 1)
-    folder.reopen("")
-    folder.write_summary({"steps": 1, "loss": math.nan})
-    for file in (folder.metrics_file, folder.allocations_file, folder.summary_file):
-        assert strict(file.read_text())["step" if file.suffix == ".jsonl" else "steps"] == 1
-
-
 def test_a_byte_order_mark_changes_no_configuration(tmp_path: Path) -> None:
     file = tmp_path / "RUN.TOML"
     file.write_bytes(MARK + to_toml(RunConfig()).replace("\n", "\r\n").encode())
@@ -64,16 +49,15 @@ def test_a_byte_order_mark_changes_no_study(tmp_path: Path) -> None:
     assert load_study(str(marked)) == load_study("main")
 
 
-def test_byte_order_marks_in_a_run_folder_change_nothing(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
-    folder.create("[training]\nsteps = 3\n")
-    folder.log_metrics({"step": 1, "loss": 0.5})
-    folder.write_summary({"steps": 1})
-    before = read_run(folder.path)
-    for file in (folder.config_file, folder.metrics_file, folder.summary_file):
-        file.write_bytes(MARK + file.read_bytes())
-    after = read_run(folder.path)
-    assert after.metrics == before.metrics == [{"step": 1, "loss": 0.5}]
-    assert after.config == before.config == {"training": {"steps": 3}}
-    assert after.summary == folder.read_summary() == {"steps": 1}
-    assert list(read_jsonl(folder.metrics_file)) == after.metrics
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "state.json"
+    write_atomic(file, "old")
+
+    def full_disk(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomic(file, "new")
+    assert file.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]

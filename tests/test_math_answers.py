@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from coba_rl.cli.config import load_config
-from coba_rl.cli.tasks import without_overlong
 from coba_rl.errors import DatasetError
+from coba_rl.runs.config import load_config
+from coba_rl.runs.tasks import without_overlong
 from coba_rl.tasks.base import Problem
 from coba_rl.tasks.math import MathTask
 from coba_rl.tasks.math_data import Layout, problems_from_rows

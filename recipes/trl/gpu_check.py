@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from coba_rl.cli.run_folder import RunFolder
 from coba_rl.files import read_jsonl
+from coba_rl.runs.folder import RunFolder
 from coba_rl.tasks.policy import policy_path
 
 ROLLOUTS_PER_STEP, NUM_HELDOUT = 1024, 512

@@ -20,6 +20,8 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from coba_rl.errors import StateError
 from coba_rl.files import append_jsonl, read_jsonl, write_json
 
+CONFIG_FILE = "config.toml"
+"""What was to be run, in TOML."""
 ALLOCATIONS_FILE = "allocations.jsonl"
 """`AllocationRecord`, one line a prompt and step."""
 METRICS_FILE = "metrics.jsonl"
@@ -162,6 +164,23 @@ def read_records(file: Path, kind: type[Record]) -> list[Record]:
             found.append(_adapter(kind).validate_python(line))
     except ValidationError as error:
         raise _damaged(file, len(found) + 1, explained(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise _damaged(file, len(found) + 1, str(error)) from None
+    return found
+
+
+def read_metrics(file: Path) -> list[dict[str, Any]]:
+    """What was logged, in the order of the file: `step`, and metrics by name; read as `read_records` reads.
+
+    Raises:
+        StateError: A line is no object with a step; the message names file and line.
+    """
+    found: list[dict[str, Any]] = []
+    try:
+        for line in read_jsonl(file):
+            if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+                raise ValueError("expected an object with a whole number as its 'step'")
+            found.append(line)
     except (ValueError, RecursionError) as error:
         raise _damaged(file, len(found) + 1, str(error)) from None
     return found

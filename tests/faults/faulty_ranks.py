@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "trl"))
 
 from trl_tiny import Tiny, prompts, text_of, varied
 
-from coba_rl.cli.trl_run import leave_process_group
+from coba_rl.runs.trl_run import leave_process_group
 
 RANK = int(os.environ["RANK"])
 FAULTY = int(os.environ["WORLD_SIZE"]) - 1

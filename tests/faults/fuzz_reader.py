@@ -25,17 +25,27 @@ with atheris.instrument_imports(include=["coba_rl", "tomllib", "json", "csv"], e
     import csv  # noqa: F401
     import tomllib  # noqa: F401
 
-    from coba_rl.hosts.trl.memory import AllocatorMemory
-
     from coba_rl.allocation import BudgetAllocator
-    from coba_rl.cli.config import load_config
-    from coba_rl.cli.run_folder import RunFolder
     from coba_rl.errors import CobaError
+    from coba_rl.hosts.groups import Outcome
+    from coba_rl.hosts.session import BudgetSession
     from coba_rl.rates import allocate_rates, read_rates, write_budgets
+    from coba_rl.records import (
+        AllocationRecord,
+        Estimate,
+        EvaluationRecord,
+        HeldoutSummary,
+        PassRateBin,
+        RunSummary,
+    )
+    from coba_rl.report.records import read_run
+    from coba_rl.runs.config import load_config
+    from coba_rl.runs.folder import RunFolder
     from coba_rl.tasks.math import MathTask
 
 FOLDER = Path(tempfile.mkdtemp())
 SAVED: dict[Path, bytes] = {}
+RECORDS: dict[Path, bytes] = {}
 SHIPPED = Path(__file__).parents[2] / "src" / "coba_rl" / "configs"
 
 TOKENS = (
@@ -113,21 +123,37 @@ def allocations(raw: bytes) -> None:
         write_budgets(FOLDER / f"budgets.{kind}", allocation)
 
 
-def records(raw: bytes) -> None:
-    """The files of a run folder that a resumed run reads; the last byte says which one is replaced."""
-    if not raw:
-        return
+def run_files() -> dict[Path, bytes]:
+    """The files of a run of one step, each as it was written, but for the configuration."""
     folder = RunFolder(FOLDER / "run")
     checkpoint = folder.checkpoints / "checkpoint-1"
     checkpoint.mkdir(parents=True, exist_ok=True)
+    folder.log_metrics({"step": 1, "coba/alpha": 2.0})
+    folder.log_allocations([AllocationRecord(1, "a", 0.5, None, budget=2, successes=1.0, attempts=2)])
+    folder.log_heldout(EvaluationRecord(0, "transformers", {"a": 0.5, "b": None}))
     folder.mark_complete(checkpoint, 1)
+    sure = Estimate(0.5, 0.25, 0.75)
+    folder.write_summary(
+        RunSummary(
+            strategy="coba", steps=1, rollouts=2, tokens=None, budget_min=2, budget_max=2, dead_groups=0.0, seconds=1.0,
+            heldout=HeldoutSummary(1, 2, sure, sure, None), where_rollouts_went=(PassRateBin("1", 1, 1, 2, None),),
+        )
+    )  # fmt: skip
     files = [folder.metrics_file, folder.allocations_file, folder.summary_file, folder.heldout_file]
-    files.append(checkpoint / "COMPLETE")
-    for file in files[:-1]:
-        file.unlink(missing_ok=True)
-    files[raw[-1] % len(files)].write_bytes(raw[:-1])
-    folder.read_summary()
-    folder.read_heldout()
+    return {file: file.read_bytes() for file in (*files, checkpoint / "COMPLETE")}
+
+
+def records(raw: bytes) -> None:
+    """The files of a run folder that a report or a resumed run reads; the last byte says which one is replaced."""
+    if not raw:
+        return
+    if not RECORDS:
+        RECORDS.update(run_files())
+    for file, whole in RECORDS.items():
+        file.write_bytes(whole)
+    [*RECORDS][raw[-1] % len(RECORDS)].write_bytes(raw[:-1])
+    folder = RunFolder(FOLDER / "run")
+    read_run(folder.path)
     folder.check_last_checkpoint()
     folder.reopen("")
 
@@ -169,13 +195,7 @@ def seeds(reader: str) -> list[bytes]:
             b'{"prompt_id": "a", "pass_rate": 0.5}\n{"prompt_id": 7, "pass_rate": null}\n\1',
             parquet(counts) + b"\2",
         ]
-    folder = RunFolder(FOLDER / "seed")
-    (folder.checkpoints / "checkpoint-1").mkdir(parents=True)
-    folder.mark_complete(folder.checkpoints / "checkpoint-1", 1)
-    mark = (folder.checkpoints / "checkpoint-1" / "COMPLETE").read_bytes()
-    heldout = b'{"step": 0, "accuracy": {"a": 0.5, "b": null}}\n'
-    contents = (b'{"step": 1}\n', b'{"step": 1, "budget": 2}\n', b'{"steps": 3}', heldout, mark)
-    return [content + bytes([i]) for i, content in enumerate(contents)]
+    return [content + bytes([i]) for i, content in enumerate(run_files().values())]
 
 
 def main(reader: str, corpus: Path, options: list[str]) -> None:

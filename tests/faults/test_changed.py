@@ -13,9 +13,9 @@ from runs import contents, train_here
 
 from coba_rl.allocation import BudgetAllocator
 from coba_rl.cli import main
-from coba_rl.cli.run_folder import RunFolder
 from coba_rl.files import read_jsonl
 from coba_rl.hosts.trl.memory import AllocatorMemory
+from coba_rl.runs.folder import RunFolder
 from coba_rl.tasks.math import MathTask
 from coba_rl.tasks.policy import policy_path
 

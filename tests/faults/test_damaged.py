@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 from runs import SMALL, contents, message, train, train_here
 
-from coba_rl.cli.run_folder import RunFolder
 from coba_rl.errors import CobaError, ConfigError, StateError
 from coba_rl.hosts.state import read_state
+from coba_rl.records import AllocationRecord, EvaluationRecord
 from coba_rl.report import write_run_report
+from coba_rl.runs.folder import RunFolder
 
 pytestmark = [pytest.mark.trl, pytest.mark.timeout(3600)]
 
@@ -145,6 +146,7 @@ def test_a_damaged_record_is_named_and_nothing_is_changed(
         ("metrics.jsonl", '{"step": null}'),
         ("metrics.jsonl", '{"step": 1, "coba/alpha": "x"}'),
         ("allocations.jsonl", "[1]"),
+        ("heldout.jsonl", '{"step": 1}'),
     ],
 )
 def test_a_damaged_record_is_named_by_the_report(run_folder: RunFolder, name: str, damage: str) -> None:
@@ -226,10 +228,11 @@ def test_a_checkpoint_that_finds_no_room_ends_the_run_and_costs_only_itself(
 def test_records_that_find_no_room_are_named(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.create("")
+    given = AllocationRecord(1, "a", pass_rate=None, value=None, budget=2, successes=0.0, attempts=2)
     for file, write in (
         (folder.metrics_file, lambda: folder.log_metrics({"step": 1})),
-        (folder.allocations_file, lambda: folder.log_allocations([{"step": 1}])),
-        (folder.heldout_file, lambda: folder.log_heldout({"step": 1})),
+        (folder.allocations_file, lambda: folder.log_allocations([given])),
+        (folder.heldout_file, lambda: folder.log_heldout(EvaluationRecord(1, "transformers", {}))),
     ):
         file.symlink_to("/dev/full")
         with pytest.raises(ConfigError, match=f"{file.name}' cannot be written.*No space left.*--resume"):

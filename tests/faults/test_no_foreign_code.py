@@ -17,9 +17,9 @@ from trl_tiny import prompts
 
 import coba_rl
 from coba_rl.cli import main
-from coba_rl.cli.config import AllocationConfig, RunConfig, load_config
 from coba_rl.errors import CobaError, StateError, UnknownStrategyError
 from coba_rl.hosts.state import read_state, write_state
+from coba_rl.runs.config import AllocationConfig, RunConfig, load_config
 from coba_rl.tasks.policy import policy_path
 
 pytestmark = [pytest.mark.trl, pytest.mark.filterwarnings("ignore::FutureWarning")]

@@ -10,17 +10,24 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from coba_rl import BudgetAllocator
+from coba_rl import Allocation, BudgetAllocator
 from coba_rl.evaluate import mean_estimate, paired_difference
-from coba_rl.files import append_jsonl, write_json
+from coba_rl.files import append_jsonl
 from coba_rl.lab.comparison import StudyResults
 from coba_rl.lab.runner import RunRecord
 from coba_rl.lab.study import check_study
+from coba_rl.records import (
+    AllocationRecord,
+    EvaluationRecord,
+    HeldoutSummary,
+    RunSummary,
+    append_records,
+    write_summary,
+)
 from coba_rl.report import write_run_report
 
 CONFIG = """\
@@ -51,7 +58,7 @@ def simulate(folder: Path, strategy: str, steps: int, finished: bool = True) -> 
     rng = np.random.default_rng(5)
     allocator = BudgetAllocator(strategy, bounds=(2, 32))
     ability, difficulty = -1.0, rng.normal(0.0, 2.0, size=24)
-    append_jsonl(folder / "metrics.jsonl", [heldout_record(0)])
+    append_records(folder / "heldout.jsonl", [heldout_record(0)])
     for step in range(1, steps + 1):
         batch = [(step * 8 + i) % 24 for i in range(8)]
         allocation = allocator.allocate([f"p{i}" for i in batch], total=64)
@@ -59,58 +66,72 @@ def simulate(folder: Path, strategy: str, steps: int, finished: bool = True) -> 
         success_R = (rng.random(64) < rate_R).astype(float)
         success_R[0] = np.nan if step == 2 else success_R[0]
         allocator.observe([f"p{batch[i]}" for i in allocation.repeat_index], success_R)
-        append_jsonl(folder / "allocations.jsonl", _records(step, allocation, success_R))
+        has_value = strategy.startswith("coba")
+        append_records(folder / "allocations.jsonl", _records(step, allocation, success_R, has_value))
         if step % 6 == 0:
-            append_jsonl(folder / "metrics.jsonl", [heldout_record(step)])
+            append_records(folder / "heldout.jsonl", [heldout_record(step)])
         append_jsonl(
             folder / "metrics.jsonl",
-            [{"step": step, "completions/mean_length": 4.0 + 0.5 * step, **allocator.metrics()}],
+            [{"step": step, "completions/mean_length": 4.0 + 0.5 * step, **logged(allocator)}],
         )
         ability += 0.25
     if finished:
-        write_json(folder / "summary.json", summary(strategy, steps, rng))
+        write_summary(folder / "summary.json", summary(strategy, steps, rng))
     return folder
 
 
-def heldout_record(step: int) -> dict[str, Any]:
-    """A measurement as `coba-rl train` writes it."""
+def logged(allocator: BudgetAllocator) -> dict[str, float]:
+    """What a step logs; CoBA's shape of preference is there for `coba` and `coba-paper` only."""
+    metrics = allocator.metrics()
+    if "coba/alpha" in metrics:
+        metrics["coba/transformed_failure_rate"] = metrics["coba/failure_rate"] ** 2
+    return metrics
+
+
+def heldout_record(step: int) -> EvaluationRecord:
+    """A measurement of 40 problems, one of which was not judged."""
     value = 0.3 + step / 60
-    logged = {"heldout/accuracy": value, "heldout/low": value - 0.05, "heldout/high": value + 0.05}
-    return {"step": step, "heldout/unjudged": 0, **logged}
+    accuracy: dict[str, float | None] = {f"h{i}": value + (0.1 if i % 2 else -0.1) for i in range(40)}
+    return EvaluationRecord(step, "transformers", {**accuracy, "unjudged": None})
 
 
-def _records(step: int, allocation: Any, success_R: np.ndarray) -> list[dict[str, Any]]:
+def _records(
+    step: int, allocation: Allocation, success_R: np.ndarray, has_value: bool
+) -> list[AllocationRecord]:
     rows = []
     for position, prompt_id in enumerate(allocation.prompt_ids):
         outcomes = success_R[allocation.repeat_index == position]
-        rate = allocation.pass_rates[position]
+        rate = float(allocation.pass_rates[position])
+        is_known = not np.isnan(rate)
         rows.append(
-            {
-                "step": step,
-                "prompt_id": prompt_id,
-                "pass_rate": None if np.isnan(rate) else float(rate),
-                "budget": int(allocation.budgets[position]),
-                "successes": float(np.nansum(outcomes)),
-                "attempts": int((~np.isnan(outcomes)).sum()),
-            }
+            AllocationRecord(
+                step=step,
+                prompt_id=prompt_id,
+                pass_rate=rate if is_known else None,
+                value=rate * (1.0 - rate) * step if is_known and has_value else None,
+                budget=int(allocation.budgets[position]),
+                successes=float(np.nansum(outcomes)),
+                attempts=int((~np.isnan(outcomes)).sum()),
+            )
         )
     return rows
 
 
-def summary(strategy: str, steps: int, rng: np.random.Generator) -> dict[str, Any]:
+def summary(strategy: str, steps: int, rng: np.random.Generator) -> RunSummary:
     before, after = rng.random(40) * 0.5, rng.random(40) * 0.5 + 0.4
-    return {
-        "strategy": strategy,
-        "steps": steps,
-        "seconds": 12.0,
-        "heldout": {
-            "num_samples": 16,
-            "num_problems": 40,
-            "before": mean_estimate(before).as_dict(),
-            "after": mean_estimate(after).as_dict(),
-            "gain": paired_difference(after, before).as_dict(),
-        },
-    }
+    gain = paired_difference(after, before)
+    return RunSummary(
+        strategy=strategy,
+        steps=steps,
+        rollouts=64 * steps,
+        tokens=None,
+        budget_min=2,
+        budget_max=32,
+        dead_groups=0.5,
+        seconds=12.0,
+        heldout=HeldoutSummary(16, 40, mean_estimate(before), mean_estimate(after), gain),
+        where_rollouts_went=(),
+    )
 
 
 @pytest.fixture(scope="session")

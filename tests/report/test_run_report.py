@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -13,11 +15,21 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from coba_rl.errors import ConfigError
-from coba_rl.files import append_jsonl, read_jsonl, write_json
+from coba_rl.errors import ConfigError, StateError
+from coba_rl.files import append_jsonl, read_jsonl
+from coba_rl.records import (
+    AllocationRecord,
+    Estimate,
+    EvaluationRecord,
+    HeldoutSummary,
+    append_records,
+    read_records,
+    read_summary,
+    write_summary,
+)
 from coba_rl.report import figures, write_run_report
 from coba_rl.report.records import read_run
-from coba_rl.report.run_sections import learning_section
+from coba_rl.report.run_sections import learning_section, preference_section
 from coba_rl.report.verdict import heldout_verdict
 
 SECTIONS = [
@@ -104,7 +116,7 @@ def test_every_section_and_figure_is_there(pages, strategy: str) -> None:
 def test_a_strategy_without_alpha_says_what_is_left_out(pages, strategy: str) -> None:
     source, page = parse(pages[strategy])
     assert {root.attrib["id"] for root in drawings(source)} == set(ALWAYS)
-    assert f"The strategy {strategy} has no α" in page.text
+    assert f"The strategy {strategy} logged no α and no value" in page.text
 
 
 def test_the_page_stands_alone(pages) -> None:
@@ -133,10 +145,9 @@ def test_a_long_run_still_makes_a_small_page(tmp_path: Path) -> None:
             {"step": step, **shape, **budgets, **outcomes, "coba/success_per_prompt": rng.random()}
         )
         for prompt in range(700 if step in (1, 1000, 2000) else 2):
-            row = {"step": step, "prompt_id": f"{prompt}", "pass_rate": rng.random(), "budget": 8}
-            allocations.append({**row, "successes": 4.0, "attempts": 8})
+            allocations.append(AllocationRecord(step, f"{prompt}", rng.random(), rng.random(), 8, 4.0, 8))
     append_jsonl(folder / "metrics.jsonl", metrics)
-    append_jsonl(folder / "allocations.jsonl", allocations)
+    append_records(folder / "allocations.jsonl", allocations)
     source, page = report(folder, tmp_path)
     assert len(drawings(source)) == 7
     assert len(source.encode()) < 1_000_000
@@ -193,12 +204,12 @@ def test_the_tables_hold_the_numbers_of_the_records(pages, runs) -> None:
         f"{success:.3f}",
     ]
     head = next(i for i, row in enumerate(page.rows) if row[0] == "step")
-    assert page.rows[head][:4] == ["step", "success per prompt", "F̄", "α"]
+    assert page.rows[head][:5] == ["step", "success per prompt", "F̄", "F̃", "α"]
     for row, record in zip(page.rows[head + 1 : head + 1 + len(metrics)], metrics, strict=True):
         assert int(row[0]) == record["step"]
-        keys = ("coba/success_per_prompt", "coba/failure_rate", "coba/alpha")
+        keys = ("coba/success_per_prompt", "coba/failure_rate", "coba/transformed_failure_rate", "coba/alpha")
         np.testing.assert_allclose(
-            [float(cell) for cell in row[1:4]], [record[key] for key in keys], atol=5e-4
+            [float(cell) for cell in row[1:5]], [record[key] for key in keys], atol=5e-4
         )
 
 
@@ -243,8 +254,7 @@ def test_an_unfinished_run_is_reported_as_far_as_it_got(make_run, tmp_path: Path
 
 
 def test_a_run_that_was_only_measured_before_training_is_reported(tmp_path: Path) -> None:
-    record = {"step": 0, "heldout/accuracy": 0.3, "heldout/low": 0.2, "heldout/high": 0.4}
-    append_jsonl(tmp_path / "metrics.jsonl", [record])
+    append_records(tmp_path / "heldout.jsonl", [EvaluationRecord(0, "transformers", {"a": 0.3})])
     _, page = report(tmp_path, tmp_path)
     assert "No step has logged its success" in page.text
 
@@ -258,8 +268,47 @@ def test_held_out_accuracy_is_drawn_where_it_was_measured(runs, monkeypatch) -> 
     for curve, places in zip(drawn, ([0, 6, 12, 18], tokens), strict=True):
         assert [x for x, _ in curve.heldout] == places
         np.testing.assert_allclose([estimate.value for _, estimate in curve.heldout], values)
-        np.testing.assert_allclose([estimate.high - estimate.low for _, estimate in curve.heldout], 0.1)
+        # The mean of 40 values 0.1 from their mean has a standard error of 0.1 / √40, and the interval is ± 1.96 of it.
+        widths = [estimate.high - estimate.low for _, estimate in curve.heldout]
+        np.testing.assert_allclose(widths, 2 * 1.96 * 0.1 / 40**0.5, rtol=0.1)
         assert len(curve.x) == 18  # steps of training only
+
+
+def test_values_are_drawn_as_they_were_recorded(runs, monkeypatch) -> None:
+    drawn = []
+    monkeypatch.setattr(figures, "value_figure", lambda _, stages: drawn.extend(stages) or "")
+    preference_section(read_run(runs["coba"]))
+    records = read_records(runs["coba"] / "allocations.jsonl", AllocationRecord)
+    uneven = [
+        step
+        for step in range(1, 19)
+        if len({r.budget for r in records if r.step == step and r.value is not None}) > 1
+    ]
+    assert [stage.step for stage in drawn] == [uneven[0], (uneven[0] + 18) // 2, 18]
+    for stage in drawn:
+        here = [r for r in records if r.step == stage.step and r.value is not None]
+        assert stage.values.tolist() == [r.value for r in here]
+        assert stage.pass_rates.tolist() == [r.pass_rate for r in here]
+        assert stage.budgets.tolist() == [r.budget for r in here]
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_job_of_verl_that_knows_nothing_of_run_folders_is_reported(
+    make_run, tmp_path: Path, steps: int
+) -> None:
+    """Its `default_local_dir` holds records and checkpoints, and verl has names of its own."""
+    folder = make_run(steps=steps, finished=False)
+    for name in ("config.toml", "heldout.jsonl"):
+        (folder / name).unlink()
+    (folder / "global_step_1").mkdir()
+    metrics = folder / "metrics.jsonl"
+    text = metrics.read_text(encoding="utf-8").replace("completions/mean_length", "response_length/mean")
+    metrics.write_text(text, encoding="utf-8")
+    source, page = report(folder, tmp_path)
+    assert "<h1>Training run</h1>" in source
+    assert page.fact("generated tokens") == f"{sum(64 * (4.0 + 0.5 * s) for s in range(1, steps + 1)):,.0f}"
+    assert "tokens so far" in source
+    assert f"the records end at step {steps}." in page.text
 
 
 def test_a_single_step_is_enough(make_run, tmp_path: Path) -> None:
@@ -287,7 +336,11 @@ def test_metrics_alone_and_allocations_alone_are_reported(make_run, tmp_path: Pa
     (folder / "metrics.jsonl").unlink()
     (folder / "allocations.jsonl").write_bytes(allocations)
     source, page = report(folder, tmp_path)
-    assert {root.attrib["id"] for root in drawings(source)} == {"figure-budget-shares", "figure-mean-budget"}
+    assert {root.attrib["id"] for root in drawings(source)} == {
+        "figure-budget-shares",
+        "figure-mean-budget",
+        "figure-value",
+    }
     assert "No step has logged its success" in page.text
 
 
@@ -316,17 +369,18 @@ def test_a_folder_without_records_is_an_error(tmp_path: Path, make: bool) -> Non
     ("file", "content", "message"),
     [
         ("metrics.jsonl", "{broken\n", "metrics.jsonl' is damaged"),
-        ("metrics.jsonl", '{"loss": 1}\n', "lacks the key 'step'"),
-        ("metrics.jsonl", '{"step": 1, "heldout/accuracy": "x"}\n', "metrics.jsonl is damaged"),
-        ("allocations.jsonl", '{"step": 1}\n', "lacks the key"),
-        ("config.toml", "[task", "damaged"),
-        ("summary.json", "{", "damaged"),
+        ("metrics.jsonl", '{"loss": 1}\n', "metrics.jsonl' is damaged in line 1"),
+        ("metrics.jsonl", '{"step": 1, "coba/alpha": "x"}\n', "metrics.jsonl' is damaged: coba/alpha"),
+        ("allocations.jsonl", '{"step": 1}\n', "allocations.jsonl' is damaged in line 1"),
+        ("heldout.jsonl", '{"step": 1}\n', "heldout.jsonl' is damaged in line 1"),
+        ("config.toml", "[task", "config.toml' is damaged"),
+        ("summary.json", "{", "summary.json' is damaged"),
     ],
 )
 def test_damaged_files_are_named(make_run, file: str, content: str, message: str) -> None:
     folder = make_run()
     (folder / file).write_text(content, encoding="utf-8")
-    with pytest.raises(ConfigError, match=re.escape(message)):
+    with pytest.raises(StateError, match=re.escape(message)):
         write_run_report(folder)
 
 
@@ -337,30 +391,21 @@ def test_the_default_output_is_in_the_folder_and_errors_name_the_page(make_run, 
         write_run_report(folder, tmp_path / "missing" / "page.html")
 
 
-def estimate(value: float, low: float | None, high: float | None) -> dict[str, float | None]:
-    return {"value": value, "low": low, "high": high}
-
-
 @pytest.mark.parametrize(
     ("gain", "problems", "wanted", "unwanted"),
     [
-        (estimate(0.2, 0.1, 0.3), 100, "rose from 0.300 to 0.500", "fell"),
-        (estimate(-0.2, -0.3, -0.1), 100, "fell from", "rose"),
-        (estimate(0.2, 0.0, 0.4), 100, "includes zero", "rose"),
-        (estimate(0.2, -0.1, 0.4), 100, "does not show a change", "rose"),
-        (estimate(0.2, None, None), 1, "chance cannot be ruled out", "rose"),
-        (estimate(0.2, 0.1, 0.3), 19, "too narrow to rely on", "fell"),
+        (Estimate(0.2, 0.1, 0.3), 100, "rose from 0.300 to 0.500", "fell"),
+        (Estimate(-0.2, -0.3, -0.1), 100, "fell from", "rose"),
+        (Estimate(0.2, 0.0, 0.4), 100, "includes zero", "rose"),
+        (Estimate(0.2, -0.1, 0.4), 100, "does not show a change", "rose"),
+        (Estimate(0.2, math.nan, math.nan), 1, "chance cannot be ruled out", "rose"),
+        (Estimate(0.2, 0.1, 0.3), 19, "too narrow to rely on", "fell"),
         (None, 0, "cannot say", "rose"),
     ],
 )
 def test_the_verdict_claims_what_the_interval_allows(gain, problems: int, wanted: str, unwanted: str) -> None:
-    heldout = {
-        "before": estimate(0.3, 0.2, 0.4),
-        "after": estimate(0.5, 0.4, 0.6),
-        "gain": gain,
-        "num_problems": problems,
-    }
-    text = heldout_verdict(heldout)
+    before, after = Estimate(0.3, 0.2, 0.4), Estimate(0.5, 0.4, 0.6)
+    text = heldout_verdict(HeldoutSummary(16, problems, before, after, gain))
     assert wanted in text
     assert unwanted not in text
 
@@ -369,8 +414,9 @@ def test_one_run_is_said_to_be_one_run(pages, make_run, tmp_path: Path) -> None:
     _, page = parse(pages["coba"])
     assert "another seed may end elsewhere" in page.text
     folder = make_run(steps=2)
-    numbers = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    numbers["heldout"] |= {"before": None, "after": None, "gain": None}
-    write_json(folder / "summary.json", numbers)
+    summary = read_summary(folder / "summary.json")
+    assert summary is not None
+    unmeasured = HeldoutSummary(16, 0, before=None, after=None, gain=None)
+    write_summary(folder / "summary.json", replace(summary, heldout=unmeasured))
     _, page = report(folder, tmp_path)
     assert "rose" not in page.text.partition("The run")[0]

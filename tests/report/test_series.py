@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coba_rl.records import AllocationRecord
 from coba_rl.report.records import Allocations
 from coba_rl.report.series import (
     BIN_EDGES,
@@ -26,7 +27,7 @@ records = st.lists(
     max_size=60,
 ).map(
     lambda rows: [
-        {"step": s, "prompt_id": i, "pass_rate": p, "budget": b, "successes": b * q, "attempts": b}
+        AllocationRecord(s, i, pass_rate=p, value=None, budget=b, successes=b * q, attempts=b)
         for s, i, p, b, q in sorted(rows, key=lambda row: row[0])
     ]
 )
@@ -52,25 +53,25 @@ def test_the_moving_average_is_the_mean_of_the_neighbours(values: list[float], w
 
 
 @given(rows=records)
-def test_no_rollout_is_lost_between_the_bins(rows: list[dict]) -> None:
+def test_no_rollout_is_lost_between_the_bins(rows: list[AllocationRecord]) -> None:
     allocations = Allocations.from_records(rows)
     windows = Windows.over(1, 30, most=7)
     budgets = budget_by_bin(allocations, windows)
     assert budgets.prompts_BW.sum() == len(rows)
-    assert budgets.rollouts_BW.sum() == sum(row["budget"] for row in rows)
+    assert budgets.rollouts_BW.sum() == sum(row.budget for row in rows)
     for window in range(len(windows)):
         low, high = windows.edge_W[window], windows.edge_W[window + 1]
-        spent = sum(row["budget"] for row in rows if low <= row["step"] < high)
+        spent = sum(row.budget for row in rows if low <= row.step < high)
         assert budgets.shares_BW[:, window].sum() == pytest.approx(1.0 if spent else 0.0)
     table = rollouts_by_bin(allocations)
-    assert sum(row["share_of_prompts"] for row in table) == pytest.approx(1.0)
+    assert sum(row.share_of_prompts for row in table) == pytest.approx(1.0)
     for row in table:
-        here = [r for r in rows if _bin_of(r["pass_rate"]) == row["pass_rate"]]
-        assert row["mean_budget"] == pytest.approx(np.mean([r["budget"] for r in here]))
-        attempts = sum(r["attempts"] for r in here)
-        assert (row["success"] is None) == (attempts == 0)
+        here = [r for r in rows if _bin_of(r.pass_rate) == row.pass_rate]
+        assert row.mean_budget == pytest.approx(np.mean([r.budget for r in here]))
+        attempts = sum(r.attempts for r in here)
+        assert (row.success is None) == (attempts == 0)
         if attempts:
-            assert row["success"] == pytest.approx(sum(r["successes"] for r in here) / attempts)
+            assert row.success == pytest.approx(sum(r.successes for r in here) / attempts)
 
 
 def _bin_of(rate: float | None) -> str:
@@ -96,7 +97,7 @@ def test_transitions_compare_the_first_judged_visit_with_the_last() -> None:
         ("d", 1, 1),
     ]
     rows = [
-        {"step": i, "prompt_id": name, "pass_rate": None, "budget": n, "successes": s, "attempts": n}
+        AllocationRecord(i, name, pass_rate=None, value=None, budget=n, successes=float(s), attempts=n)
         for i, (name, s, n) in enumerate(visits)
     ]
     transitions = visit_transitions(Allocations.from_records(rows))

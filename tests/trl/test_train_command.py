@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from coba_rl.cli import heldout, main, trl_config
+from coba_rl.cli import main
 from coba_rl.cli.progress import TrainingProgress
-from coba_rl.cli.run_folder import RunFolder
 from coba_rl.evaluate import summarize
 from coba_rl.files import read_jsonl
+from coba_rl.records import EvaluationRecord, HeldoutSummary, read_records
+from coba_rl.runs import heldout, trl_config
+from coba_rl.runs.folder import RunFolder
 from coba_rl.tasks.policy import policy_path
 from coba_rl.tasks.prefix_scan import PrefixScan
 
@@ -39,6 +42,11 @@ def train(folder: Path, *arguments: str) -> RunFolder:
         warnings.simplefilter("ignore")  # of the libraries, while training
         assert main(["train", "--output-dir", str(folder), "--json", *arguments]) == 0
     return RunFolder(folder)
+
+
+def accuracies(folder: RunFolder) -> dict[int, dict[str, float | None]]:
+    """Step → accuracy after it on each held-out problem."""
+    return {record.step: record.accuracy for record in read_records(folder.heldout_file, EvaluationRecord)}
 
 
 def weights(folder: RunFolder) -> dict[str, torch.Tensor]:
@@ -109,7 +117,7 @@ def test_with_cuda_compute_is_bfloat16_and_the_trainer_places_the_model(
             made.append((model, keywords["args"]))
             super().__init__(model, *arguments, **keywords)
 
-    monkeypatch.setattr("coba_rl.cli.trl_run.CobaGRPOTrainer", Seen)
+    monkeypatch.setattr("coba_rl.runs.trl_run.CobaGRPOTrainer", Seen)
     train(tmp_path / "run", "--steps", "1", *SMALL)
     ((model, args),) = made
     assert model == str(policy_path("hard"))  # a name: launchers with ZeRO-3 or FSDP shard while loading
@@ -127,9 +135,9 @@ def test_measuring_along_the_way_is_written_and_changes_no_weight(
     straight = train(tmp_path / "straight", "--steps", "5", *SMALL)
     capsys.readouterr()
     measured = train(tmp_path / "measured", "--steps", "5", "--evaluation.every", "2", *SMALL)
-    assert list(straight.read_heldout()) == [0, 5]
-    assert list(measured.read_heldout()) == [0, 2, 4, 5]
-    assert straight.read_heldout() == {step: measured.read_heldout()[step] for step in (0, 5)}
+    assert list(accuracies(straight)) == [0, 5]
+    assert list(accuracies(measured)) == [0, 2, 4, 5]
+    assert accuracies(straight) == {step: accuracies(measured)[step] for step in (0, 5)}
     assert straight.allocations_file.read_bytes() == measured.allocations_file.read_bytes()
     assert all(torch.equal(value, weights(straight)[name]) for name, value in weights(measured).items())
 
@@ -138,7 +146,7 @@ def test_measuring_along_the_way_is_written_and_changes_no_weight(
     }
     assert logged == {
         step: pytest.approx(np.mean(list(accuracy.values())))
-        for step, accuracy in measured.read_heldout().items()
+        for step, accuracy in accuracies(measured).items()
     }
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("step ")]
     shown = [line.partition("held-out ")[2].split()[0] for line in lines]
@@ -152,8 +160,8 @@ def test_resume_measures_what_an_uninterrupted_run_does(tmp_path: Path) -> None:
     train(parts.path, "--resume", "--steps", "4")
     assert parts.heldout_file.read_bytes() == whole.heldout_file.read_bytes()
     assert all(torch.equal(value, weights(whole)[name]) for name, value in weights(parts).items())
-    summaries = [{**(folder.read_summary() or {}), "seconds": 0} for folder in (parts, whole)]
-    assert summaries[0] == summaries[1]
+    first, second = (replace(folder.read_summary(), seconds=0) for folder in (parts, whole))
+    assert first == second
 
 
 def test_completions_that_cannot_be_judged_count_as_in_evaluate(
@@ -188,20 +196,19 @@ def test_nothing_that_can_be_judged_is_no_accuracy(tmp_path: Path, monkeypatch: 
     folder = train(tmp_path / "run", "--steps", "1", *SMALL)
     summary = folder.read_summary()
     assert summary is not None
-    assert summary["heldout"] == {
-        "num_samples": 1, "num_problems": 0, "before": None, "after": None, "gain": None
-    }  # fmt: skip
+    assert summary.heldout == HeldoutSummary(1, 0, before=None, after=None, gain=None)
     assert [r["heldout/unjudged"] for r in read_jsonl(folder.metrics_file) if "heldout/unjudged" in r] == [
         512,
         512,
     ]
 
 
-def test_only_one_process_shows_progress(capsys: pytest.CaptureFixture[str]) -> None:
-    for is_shown in (True, False):
-        with TrainingProgress(1, 0, 8, is_shown=is_shown) as progress:
-            progress.measured(0.25)
-            progress.update(1, {})
+def test_a_measurement_is_shown_with_the_steps_after_it(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = TrainingProgress()
+    progress.begin(1, 0, 8)
+    progress.measured(0.25)
+    progress.update(1, {})
+    progress.end()
     assert capsys.readouterr().err.splitlines() == ["step 1/1    held-out 0.25  rollouts 8  0 s left"]
 
 
@@ -217,8 +224,8 @@ def test_a_model_without_weights_leaves_no_folder(tmp_path: Path, capsys: pytest
 
 
 def test_making_a_run_writes_nothing(tmp_path: Path) -> None:
-    from coba_rl.cli.config import load_config
-    from coba_rl.cli.trl_run import TrlRun
+    from coba_rl.runs.config import load_config
+    from coba_rl.runs.trl_run import TrlRun
 
     TrlRun(load_config(None, {}), RunFolder(tmp_path / "run"))
     RunFolder(tmp_path / "run").check_new()

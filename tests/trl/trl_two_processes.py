@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from transformers import TrainerCallback
 from trl_tiny import Run, Tiny, prompts
 
-from coba_rl.cli.trl_run import leave_process_group
 from coba_rl.hosts.trl.heldout import heldout_successes
+from coba_rl.runs.trl_run import leave_process_group
 from coba_rl.tasks.base import Problem, Task
 
 NUM_PROMPTS = 27  # three generations an epoch

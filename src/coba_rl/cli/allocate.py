@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from coba_rl.allocation.spec import AllocatorSpec
-from coba_rl.cli.config import parse_overrides
+from coba_rl.cli.arguments import parse_overrides
 from coba_rl.cli.tables import print_json, print_table
 from coba_rl.errors import OptionError
 from coba_rl.rates import allocate_rates, budget_rows, check_output, read_rates, write_budgets

@@ -50,7 +50,7 @@ def train(
     ----------
     config
         TOML file with sections task, policy, allocation, training, evaluation, trl; or the name of a shipped
-        configuration, e.g. qwen2.5-7b-dapo-math.
+        configuration, e.g. qwen2.5-7b-dapo-math. A task of your own is named "package.module:Class".
     strategy
         coba, coba-paper, coba-release, uniform, knapsack, static-exploit, static-explore, linear-decay,
         explore-exploit, variance, gvm, or "package.module:Class".
@@ -216,6 +216,26 @@ def study(
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return StudyCommand(config, seeds, steps, workers or cores, output_dir, list, json).run()
+
+
+@app.command
+def report(folder: Path, *, output: Path | None = None) -> int:
+    """Write the page of a run: what it learned, what it cost, and where its rollouts went.
+
+    A run that is not finished is shown as far as it got. Any folder with `metrics.jsonl` or `allocations.jsonl` will
+    do: that of `coba-rl train`, and `trainer.default_local_dir` of a verl job in the trainer mode `coba_sync`. The
+    page is one HTML file that needs nothing but itself.
+
+    Parameters
+    ----------
+    folder
+        The run's folder.
+    output
+        The page. Default: report.html in the folder.
+    """
+    from coba_rl.cli.report import ReportCommand
+
+    return ReportCommand(folder, output).run()
 
 
 @app.command

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
-MAX_SEED = 2**32 - 1
-"""The largest that NumPy's and Python's generators all take."""
 
 
 def _whole(least: int, most: int) -> Parameter:
@@ -28,5 +27,25 @@ def _whole(least: int, most: int) -> Parameter:
 
 Count = Annotated[int, _whole(1, 2**31 - 1)]
 """How many, at least one."""
-Seed = Annotated[int, _whole(0, MAX_SEED)]
-"""Of random generators."""
+Seed = Annotated[int, _whole(0, 2**32 - 1)]
+"""Of random generators; NumPy's and Python's all take it."""
+
+
+def parse_overrides(overrides: dict[str, dict[str, str]]) -> dict[str, dict[str, Any]]:
+    """Read the values of `--section.key VALUE` as TOML; what is not TOML is text.
+
+    Example:
+        >>> parse_overrides({"allocation": {"kappa": "15", "strategy": "coba", "prior": "[1, 1]"}})
+        {'allocation': {'kappa': 15, 'strategy': 'coba', 'prior': [1, 1]}}
+    """
+    return {
+        section: {key: _parse_value(text) for key, text in keys.items()}
+        for section, keys in overrides.items()
+    }
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return text

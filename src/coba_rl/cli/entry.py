@@ -9,9 +9,8 @@ import sys
 
 from cyclopts import App, CoercionError, CycloptsError
 
-from coba_rl.cli.packages import explain_missing
-from coba_rl.cli.threads import wait_passively
 from coba_rl.errors import CobaError
+from coba_rl.packages import explain_missing
 
 _MISTAKE, _INTERRUPTED, _NOT_READ = 2, 130, 1
 
@@ -26,7 +25,7 @@ def run_app(app: App, arguments: list[str] | None = None) -> int:
     Returns:
         0; 2 for a mistake of the user's; 130 when interrupted; 1 when nobody reads the output any more.
     """
-    wait_passively()
+    _wait_passively()
     _write_any_text()
     app.suppress_keyboard_interrupt = False  # or cyclopts leaves without a word
     try:
@@ -34,6 +33,8 @@ def run_app(app: App, arguments: list[str] | None = None) -> int:
         print(end="", flush=True)
         return int(result or 0)
     except CobaError as error:
+        for note in getattr(error, "__notes__", ()):
+            print(note, file=sys.stderr)
         return _fail(str(error), _MISTAKE)
     except CycloptsError as error:
         return _fail(_explain(error), _MISTAKE)
@@ -47,6 +48,15 @@ def run_app(app: App, arguments: list[str] | None = None) -> int:
         return _fail(str(error), _MISTAKE)
     except KeyboardInterrupt as interrupt:  # its text, if any, says how to go on
         return _fail(f"interrupted. {interrupt}", _INTERRUPTED)
+
+
+def _wait_passively() -> None:
+    """Let idle OpenMP threads sleep instead of spin, unless `OMP_WAIT_POLICY` says otherwise.
+
+    A small policy has many short parallel regions. Beside another process on the same cores, threads that spin at
+    the end of each region keep the one that still works from running. Read when torch is loaded, so this comes first.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def _explain(error: CycloptsError) -> str:

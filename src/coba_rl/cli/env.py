@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from coba_rl.cli.packages import missing
 from coba_rl.cli.tables import print_json, print_table
+from coba_rl.packages import missing
 
 _PACKAGES = (
     "coba-rl",

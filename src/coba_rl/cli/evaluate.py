@@ -8,16 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from coba_rl.cli.models import check_model
 from coba_rl.cli.outputs import check_file
-from coba_rl.cli.packages import need
 from coba_rl.cli.progress import counting
-from coba_rl.cli.quiet import be_quiet
 from coba_rl.cli.tables import format_estimate, print_json, print_table
-from coba_rl.cli.tasks import load_problems
 from coba_rl.errors import ConfigError, DatasetError
 from coba_rl.evaluate import Evaluation, summarize
 from coba_rl.files import write_jsonl
+from coba_rl.packages import need
+from coba_rl.runs.models import be_quiet, check_model
+from coba_rl.runs.tasks import load_problems
 from coba_rl.sampling import sample_completions, score_completions
 from coba_rl.tasks.base import Problem, Task
 
@@ -129,7 +128,7 @@ class EvaluateCommand:
         if self.json:
             print_json({"model": self.model, "task": self.task, **result.as_dict()})
             return
-        rows = [[f"avg@{result.num_samples}", format_estimate(result.avg.as_dict())]]
-        rows += [[f"pass@{k}", format_estimate(value.as_dict())] for k, value in result.pass_at.items()]
+        rows = [[f"avg@{result.num_samples}", format_estimate(result.avg)]]
+        rows += [[f"pass@{k}", format_estimate(value)] for k, value in result.pass_at.items()]
         title = f"{self.model} on {self.task}, {result.num_prompts} problems"
         print_table(f"{title}, {result.num_unjudged} attempts not judged", ["", "95 % interval"], rows)

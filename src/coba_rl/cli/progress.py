@@ -12,11 +12,13 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
-    Progress,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.progress import Progress as Bar
+
+from coba_rl.runs.progress import Progress
 
 _LINES = 10
 """Written of a piece of work where no bar can be drawn."""
@@ -51,7 +53,7 @@ def counting(what: str) -> Generator[Callable[[int, int], None]]:
     if not console.is_interactive:
         yield PlainLines(what)
         return
-    with Progress(console=console, transient=True) as bar:
+    with Bar(console=console, transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
@@ -63,25 +65,16 @@ _SHOWN = {
 }
 
 
-class TrainingProgress:
-    """A live bar where the terminal can draw one, about ten plain lines anywhere else. Written to standard error.
+class TrainingProgress(Progress):
+    """A live bar where the terminal can draw one, about ten plain lines anywhere else. Written to standard error."""
 
-    Args:
-        total: Steps of the run.
-        done: Steps already behind it.
-        rollouts_per_step: Rollouts of a step.
-        is_shown: False in all processes but one.
-    """
-
-    def __init__(self, total: int, done: int, rollouts_per_step: int, *, is_shown: bool = True) -> None:
-        self._total, self._rollouts_per_step = total, rollouts_per_step
-        self._heldout = ""
-        self._start = time.monotonic()
-        self._first = done
-        console = Console(stderr=True, quiet=not is_shown)
-        self._is_shown, self._live = is_shown, console.is_interactive
+    def begin(self, total: int, done: int, rollouts_per_step: int) -> None:
+        self._total, self._first, self._rollouts_per_step = total, done, rollouts_per_step
+        self._heldout, self._start = "", time.monotonic()
         self._heldout_lines = PlainLines("held-out completions")
-        self._bar = Progress(
+        console = Console(stderr=True)
+        self._live = console.is_interactive
+        self._bar = Bar(
             TextColumn("step"),
             MofNCompleteColumn(),
             BarColumn(bar_width=None),
@@ -92,33 +85,30 @@ class TrainingProgress:
             disable=not self._live,
         )
         self._task = self._bar.add_task("starting", total=total, completed=done)
-
-    def __enter__(self) -> TrainingProgress:
         self._bar.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def end(self) -> None:
         self._bar.stop()
 
     def measuring(self, done: int, total: int) -> None:
-        """Show how far a held-out measurement is, in completions."""
         self._bar.update(self._task, description=f"held-out completions {done:,}/{total:,}")
-        if self._is_shown and not self._live:
+        if not self._live:
             self._heldout_lines(done, total)
 
     def measured(self, accuracy: float | None) -> None:
-        """Show a held-out accuracy with the steps from now on; None where nothing could be judged."""
         self._heldout = "" if accuracy is None else f"  held-out {accuracy:.3g}"
 
     def update(self, step: int, metrics: dict[str, Any]) -> None:
-        """Show one finished step."""
         text = "  ".join(
             f"{name} {metrics[key]:.3g}" for name, key in _SHOWN.items() if metrics.get(key) is not None
         )
         text += f"{self._heldout}  rollouts {step * self._rollouts_per_step:,}"
         self._bar.update(self._task, completed=step, description=text)
         is_due = step == self._total or step % max(1, self._total // _LINES) == 0
-        if self._is_shown and not self._live and is_due:
+        if not self._live and is_due:
             rate = (time.monotonic() - self._start) / max(step - self._first, 1)
             left = rate * (self._total - step)
             print(f"step {step}/{self._total}  {text}  {left:.0f} s left", file=sys.stderr, flush=True)
+
+    def note(self, text: str) -> None:
+        print(f"coba-rl: {text}", file=sys.stderr, flush=True)

@@ -19,12 +19,12 @@ from rich.progress import (
 )
 
 from coba_rl.cli.outputs import check_folder
-from coba_rl.cli.packages import need
 from coba_rl.cli.tables import print_json, print_table
 from coba_rl.errors import ConfigError
 from coba_rl.lab.comparison import StudyResults, comparison_rows, counted_seeds
 from coba_rl.lab.runner import run_study
 from coba_rl.lab.study import Study, load_study, shipped_studies
+from coba_rl.packages import need
 from coba_rl.report.study_files import write_study
 
 

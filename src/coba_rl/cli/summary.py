@@ -1,57 +1,37 @@
-"""What a training run came to: accuracy before and after, rollouts spent, and where they went."""
+"""The summary of a run, as the terminal shows it."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-from typing import Any
+from dataclasses import asdict
 
 from coba_rl.cli.tables import format_estimate, print_json, print_table
+from coba_rl.records import RunSummary
+from coba_rl.report.series import ROLLOUTS_COLUMNS, rollouts_cells
 
 
-def write_report(folder: Path) -> None:
-    """Write the run's `report.html` and say where it is, or what is missing for it."""
-    from coba_rl.report import write_run_report
-
-    try:
-        print(f"coba-rl: report in {str(write_run_report(folder))!r}", file=sys.stderr)
-    except ImportError as error:
-        print(f"coba-rl: no report: {error}", file=sys.stderr)
-
-
-def print_summary(summary: dict[str, Any], as_json: bool) -> None:
+def print_summary(summary: RunSummary, as_json: bool) -> None:
     """Print a run's summary as tables or JSON."""
     if as_json:
-        print_json(summary)
+        print_json(asdict(summary))
         return
-    rows = [[name, format_estimate(summary["heldout"][name])] for name in ("before", "after", "gain")]
-    problems = summary["heldout"]["num_problems"]
-    title = (
-        f"Held-out accuracy, avg@{summary['heldout']['num_samples']} over {problems} problems (95 % interval)"
+    heldout = summary.heldout
+    print_table(
+        f"Held-out accuracy, avg@{heldout.num_samples} over {heldout.num_problems} problems (95 % interval)",
+        ["", "accuracy"],
+        [[name, format_estimate(getattr(heldout, name))] for name in ("before", "after", "gain")],
     )
-    print_table(title, ["", "accuracy"], rows)
     spent = [
-        ["strategy", str(summary["strategy"])],
-        ["steps", f"{summary['steps']:,}"],
-        ["rollouts", f"{summary['rollouts']:,}"],
-        ["generated tokens", "–" if summary["tokens"] is None else f"{summary['tokens']:,}"],
-        ["budgets, fewest to most", f"{summary['budget_min']} to {summary['budget_max']}"],
-        ["dead groups, mean share", f"{summary['dead_groups']:.1%}"],
-        ["training time", f"{summary['seconds']:.0f} s"],
+        ["strategy", summary.strategy],
+        ["steps", f"{summary.steps:,}"],
+        ["rollouts", f"{summary.rollouts:,}"],
+        ["generated tokens", "–" if summary.tokens is None else f"{summary.tokens:,}"],
+        ["budgets, fewest to most", f"{summary.budget_min} to {summary.budget_max}"],
+        ["dead groups, mean share", f"{summary.dead_groups:.1%}"],
+        ["training time", f"{summary.seconds:.0f} s"],
     ]
     print_table("Rollouts spent", ["", ""], spent)
-    went = [
-        [
-            row["pass_rate"],
-            f"{row['share_of_prompts']:.1%}",
-            f"{row['share_of_rollouts']:.1%}",
-            f"{row['mean_budget']:.1f}",
-            "–" if row["success"] is None else f"{row['success']:.3f}",
-        ]
-        for row in summary["where_rollouts_went"]
-    ]
     print_table(
         "Where they went, by the pass rate believed at the time",
-        ["pass rate", "prompts", "rollouts", "mean budget", "success"],
-        went,
+        ROLLOUTS_COLUMNS,
+        list(map(rollouts_cells, summary.where_rollouts_went)),
     )

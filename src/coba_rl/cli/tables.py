@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rich.console import Console
@@ -9,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coba_rl.files import to_json
+from coba_rl.records import Estimate
 
 
 def print_json(value: Any) -> None:
@@ -39,10 +41,15 @@ def plain(text: str, style: str = "") -> Text:
     return Text("".join(c if c.isprintable() else repr(c)[1:-1] for c in text), style)
 
 
-def format_estimate(estimate: dict[str, float | None] | None) -> str:
-    """A value with its interval, as the tables show it."""
+def format_estimate(estimate: Estimate | None) -> str:
+    """A value with its interval, as the tables show it.
+
+    Example:
+        >>> format_estimate(Estimate(0.5, 0.25, 0.75)), format_estimate(None)
+        ('0.500  [0.250, 0.750]', 'not measured')
+    """
     if estimate is None:
         return "not measured"
-    value, low, high = (estimate[key] for key in ("value", "low", "high"))
-    interval = "no interval" if low is None or high is None else f"[{low:.3f}, {high:.3f}]"
-    return f"{value:.3f}  {interval}"
+    is_sure = math.isfinite(estimate.low) and math.isfinite(estimate.high)
+    interval = f"[{estimate.low:.3f}, {estimate.high:.3f}]" if is_sure else "no interval"
+    return f"{estimate.value:.3f}  {interval}"

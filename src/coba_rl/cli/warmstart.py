@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coba_rl.cli.outputs import check_folder
-from coba_rl.cli.packages import need
 from coba_rl.cli.progress import counting
-from coba_rl.cli.quiet import be_quiet
 from coba_rl.cli.tables import print_json, print_table
 from coba_rl.errors import ConfigError
+from coba_rl.packages import need
+from coba_rl.runs.models import be_quiet
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coba_rl.allocation.value import coba_value
 from coba_rl.evaluate import Estimate
 from coba_rl.report import drawing
 from coba_rl.report.drawing import draw, format_axes, legend_above
@@ -44,14 +43,10 @@ class ValueStage:
     """One step at which the preference over pass rates is shown."""
 
     step: int
-    alpha: float
-    beta: float
-    tau: float
-    """In rollouts."""
-    mean_budget: float
-    """Rollouts a prompt."""
     pass_rates: np.ndarray
-    """Pass rates believed at that step; NaN where nothing was."""
+    """Pass rates believed at that step."""
+    values: np.ndarray
+    """What the prompts were thought to be worth."""
     budgets: np.ndarray
     """Rollouts given to the same prompts."""
 
@@ -131,25 +126,20 @@ def mean_budget_figure(name: str, budgets: BudgetByBin) -> str:
 
 
 def value_figure(name: str, stages: Sequence[ValueStage]) -> str:
-    """Value of a prompt (Eq. 9, at the mean budget) above the budgets given, by pass rate and stage."""
+    """Value of a prompt at the mean budget above the budgets given, by pass rate and stage."""
 
     def paint(figure: Figure) -> None:
         from matplotlib.ticker import StrMethodFormatter
 
         top, bottom = figure.subplots(2, 1, sharex=True)
-        p = np.linspace(0.0, 1.0, 201)
         looks = zip(drawing.LINE_COLOURS, drawing.LINE_STYLES, drawing.MARKERS, strict=False)
         for stage, (colour, line, marker) in zip(stages, looks, strict=False):
-            label = f"step {stage.step:,}: α {stage.alpha:.2f}, β {stage.beta:.2f}, τ {stage.tau:.3g}"
-            value = coba_value(np.array([stage.mean_budget]), p, stage.alpha, stage.beta, stage.tau)
-            top.plot(
-                p, value, line, color=colour, marker=marker, markevery=(10, 40), markersize=4, label=label
-            )
-            shown = _thin(np.argsort(stage.pass_rates))
-            bottom.plot(
-                stage.pass_rates[shown], stage.budgets[shown], marker, color=colour, markersize=4, alpha=0.75
-            )
-        top.set(ylabel="value V(p)", xlim=(-0.02, 1.02))
+            shown = _thin(np.argsort(stage.pass_rates), most=250)
+            look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "alpha": 0.75}
+            rates = stage.pass_rates[shown]
+            top.plot(rates, stage.values[shown], line, label=f"step {stage.step:,}", **look)
+            bottom.plot(rates, stage.budgets[shown], "", **look)
+        top.set(ylabel="value at the mean budget", xlim=(-0.02, 1.02))
         top.set_ylim(bottom=0.0)
         bottom.set(xlabel="believed pass rate p", ylabel="rollouts given")
         given = np.concatenate([stage.budgets for stage in stages])

@@ -5,7 +5,6 @@ Axes: `_S` steps, `_A` allocations (one entry for each prompt of each step, in t
 
 from __future__ import annotations
 
-import json
 import math
 import tomllib
 from collections.abc import Iterable
@@ -15,9 +14,24 @@ from typing import Any
 
 import numpy as np
 
-from coba_rl.errors import ConfigError
-from coba_rl.evaluate import Estimate
-from coba_rl.files import read_jsonl
+from coba_rl.errors import ConfigError, StateError
+from coba_rl.evaluate import Estimate, mean_estimate
+from coba_rl.records import (
+    ALLOCATIONS_FILE,
+    CONFIG_FILE,
+    HELDOUT_FILE,
+    METRICS_FILE,
+    SUMMARY_FILE,
+    AllocationRecord,
+    EvaluationRecord,
+    RunSummary,
+    read_metrics,
+    read_records,
+    read_summary,
+)
+
+MEAN_LENGTHS = ("completions/mean_length", "response_length/mean")
+"""What TRL and verl call the mean tokens of the completions that a step generated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,10 +40,12 @@ class Allocations:
 
     step_A: np.ndarray
     """Step of the allocation, counted from 1."""
-    prompt_A: list[str]
+    prompt_A: list[str | int]
     """Id of the prompt."""
     pass_rate_A: np.ndarray
     """Pass rate believed when allocating, in [0, 1]; NaN where nothing was believed."""
+    value_A: np.ndarray
+    """What the strategy thought of the prompt at the mean budget; NaN where it thought nothing."""
     budget_A: np.ndarray
     """Rollouts given."""
     successes_A: np.ndarray
@@ -38,22 +54,23 @@ class Allocations:
     """Rollouts that were judged."""
 
     @classmethod
-    def from_records(cls, records: Iterable[dict[str, Any]]) -> Allocations:
+    def from_records(cls, records: Iterable[AllocationRecord]) -> Allocations:
         """Columns of the lines of `allocations.jsonl`.
 
-        Raises:
-            KeyError: A record lacks one of the columns.
-
         Example:
-            >>> line = {"step": 1, "prompt_id": "a", "pass_rate": None, "budget": 4}
-            >>> Allocations.from_records([line | {"successes": 1.0, "attempts": 4}]).budget_A.tolist()
+            >>> record = AllocationRecord(1, "a", pass_rate=None, value=None, budget=4, successes=1.0, attempts=4)
+            >>> Allocations.from_records([record]).budget_A.tolist()
             [4.0]
         """
         rows = list(records)
-        names = ("step", "pass_rate", "budget", "successes", "attempts")
-        columns = [_as_floats([row[name] for row in rows]) for name in names]
-        step_A, *numbers = columns
-        return cls(step_A.astype(np.int64), [str(row["prompt_id"]) for row in rows], *numbers)
+        return cls(
+            np.array([row.step for row in rows], dtype=np.int64),
+            [row.prompt_id for row in rows],
+            *(
+                _as_floats([getattr(row, name) for row in rows])
+                for name in ("pass_rate", "value", "budget", "successes", "attempts")
+            ),
+        )
 
     def __len__(self) -> int:
         return len(self.prompt_A)
@@ -72,30 +89,47 @@ class RunRecords:
     """Steps with metrics, rising."""
     metrics: list[dict[str, Any]]
     """One merged record for each entry of `step_S`."""
-    heldout: list[tuple[int, Estimate]]
-    """(step, accuracy after it) of the held-out measurements, with the 95 % interval; step 0 is before training."""
+    heldout: list[EvaluationRecord]
+    """The held-out measurements, in their order."""
     allocations: Allocations
-    summary: dict[str, Any] | None
-    """`summary.json`; None while the run is unfinished."""
+    summary: RunSummary | None
+    """None while the run is unfinished."""
 
     def metric(self, name: str) -> np.ndarray:
         """(S,) values of one metric, NaN where it was not logged.
 
         Raises:
-            ConfigError: A value that is not a number.
+            StateError: A value that is not a number.
         """
         try:
             return _as_floats([record.get(name) for record in self.metrics])
         except (TypeError, ValueError) as error:
-            raise ConfigError(
-                f"{str(self.folder / 'metrics.jsonl')!r} is damaged: {name} is not a number everywhere ({error})."
+            raise StateError(
+                f"{str(self.folder / METRICS_FILE)!r} is damaged: {name} is not a number everywhere ({error}). Delete "
+                "the broken line."
             ) from None
 
     @property
-    def strategy(self) -> str:
-        """Name of the strategy, or `unknown`."""
-        named = self.config.get("allocation", {}).get("strategy") or (self.summary or {}).get("strategy")
-        return str(named or "unknown")
+    def mean_length_S(self) -> np.ndarray:
+        """(S,) mean tokens of the completions generated for each step, NaN where none was logged."""
+        of_trl_S, of_verl_S = map(self.metric, MEAN_LENGTHS)
+        return np.where(np.isnan(of_trl_S), of_verl_S, of_trl_S)
+
+    @property
+    def heldout_accuracy(self) -> list[tuple[int, Estimate]]:
+        """(step, mean accuracy after it with its 95 % interval over problems), where a problem was judged."""
+        judged = [
+            (record.step, [a for a in record.accuracy.values() if a is not None]) for record in self.heldout
+        ]
+        return [(step, mean_estimate(accuracy_P)) for step, accuracy_P in judged if accuracy_P]
+
+    @property
+    def strategy(self) -> str | None:
+        """Name of the strategy; None where no file tells."""
+        named = self.config.get("allocation", {}).get("strategy")
+        if named or self.summary is None:
+            return named and str(named)
+        return self.summary.strategy
 
     @property
     def planned_steps(self) -> int | None:
@@ -112,69 +146,39 @@ def read_run(folder: Path) -> RunRecords:
     """Read a run folder; a run that was stopped, or is still going on, counts as far as it got.
 
     Args:
-        folder: Holds `metrics.jsonl`, `allocations.jsonl` and, where there are any, `config.toml` and
-            `summary.json`.
+        folder: Holds `metrics.jsonl` or `allocations.jsonl` and, where there are any, `config.toml`, `heldout.jsonl`
+            and `summary.json`: the folder of a run, or `trainer.default_local_dir` of a job of verl's.
 
     Raises:
-        ConfigError: No records in the folder, or a damaged file.
+        ConfigError: No records in the folder.
+        StateError: A damaged file.
     """
-    records = _merge_by_step(_read_lines(folder / "metrics.jsonl"))
-    metrics = [record for record in records if record["step"] > 0]  # before training, only held-out accuracy
-    try:
-        allocations = Allocations.from_records(_read_lines(folder / "allocations.jsonl"))
-    except (KeyError, TypeError, ValueError) as error:
-        wrong = f"lacks the key {error}" if isinstance(error, KeyError) else f"has a wrong value ({error})"
+    logged = _merge_by_step(read_metrics(folder / METRICS_FILE))
+    heldout = read_records(folder / HELDOUT_FILE, EvaluationRecord)
+    allocations = Allocations.from_records(read_records(folder / ALLOCATIONS_FILE, AllocationRecord))
+    if not logged and not heldout and not len(allocations):
         raise ConfigError(
-            f"{str(folder / 'allocations.jsonl')!r}: a record {wrong}; expected step, prompt_id, pass_rate, budget, "
-            "successes and attempts in each. Write the records with `coba-rl train`."
-        ) from None
-    if not records and not len(allocations):
-        raise ConfigError(
-            f"{str(folder)!r} holds no run records: expected metrics.jsonl or allocations.jsonl with at "
-            "least one line. Give the output folder of `coba-rl train` once its first step is done."
+            f"{str(folder)!r} holds no run records: expected metrics.jsonl or allocations.jsonl with at least one "
+            "line. Give the output folder of `coba-rl train`, or trainer.default_local_dir of a job of verl's, once "
+            "its first step is done."
         )
-    config_text = _read_text(folder / "config.toml") or ""
-    summary_text = _read_text(folder / "summary.json")
+    config_text, config = _read_config(folder / CONFIG_FILE)
+    metrics = [record for record in logged if record["step"] > 0]  # before training, only held-out accuracy
+    step_S = np.array([record["step"] for record in metrics], dtype=np.int64)
+    summary = read_summary(folder / SUMMARY_FILE)
+    return RunRecords(folder, config_text, config, step_S, metrics, heldout, allocations, summary)
+
+
+def _read_config(file: Path) -> tuple[str, dict[str, Any]]:
+    """Text and sections; both empty without the file."""
+    if not file.exists():
+        return "", {}
     try:
-        config = tomllib.loads(config_text)
-        summary = None if summary_text is None else json.loads(summary_text)
-    except ValueError as error:
-        raise ConfigError(
-            f"{str(folder)!r}: config.toml or summary.json is damaged ({error}). Restore it, or delete it "
-            "to leave it out of the report."
-        ) from None
-    steps = np.array([record["step"] for record in metrics], dtype=np.int64)
-    heldout = _heldout(records)
-    return RunRecords(folder, config_text, config, steps, metrics, heldout, allocations, summary)
-
-
-def _heldout(records: list[dict[str, Any]]) -> list[tuple[int, Estimate]]:
-    names = ("heldout/accuracy", "heldout/low", "heldout/high")
-    measured = [record for record in records if record.get(names[0]) is not None]
-    try:
-        return [
-            (record["step"], Estimate(*_as_floats([record.get(name) for name in names]).tolist()))
-            for record in measured
-        ]
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"metrics.jsonl is damaged: held-out accuracy is not a number everywhere ({error})."
-        ) from None
-
-
-def _read_text(file: Path) -> str | None:
-    return file.read_text(encoding="utf-8-sig") if file.exists() else None
-
-
-def _read_lines(file: Path) -> list[dict[str, Any]]:
-    try:
-        records = list(read_jsonl(file))
-        if not all(isinstance(record, dict) for record in records):
-            raise ValueError("a line is not an object")
-        return records
+        text = file.read_text(encoding="utf-8-sig")
+        return text, {name: part for name, part in tomllib.loads(text).items() if isinstance(part, dict)}
     except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"{str(file)!r} is damaged: {error}. Expected one JSON object a line; delete the broken line."
+        raise StateError(
+            f"{str(file)!r} is damaged: {error}. Restore it, or delete it to leave it out of the report."
         ) from None
 
 
@@ -182,11 +186,7 @@ def _merge_by_step(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One record a step, in order: several optimiser steps may log under the same one; the last counts."""
     merged: dict[int, dict[str, Any]] = {}
     for record in records:
-        if not isinstance(record.get("step"), int):
-            raise ConfigError(
-                "metrics.jsonl: a record lacks the key 'step'; expected a whole number in each."
-            )
-        merged.setdefault(int(record["step"]), {}).update(record)
+        merged.setdefault(record["step"], {}).update(record)
     return [merged[step] for step in sorted(merged)]
 
 

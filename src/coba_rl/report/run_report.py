@@ -28,14 +28,15 @@ def write_run_report(folder: Path, output: Path | None = None) -> Path:
     reported as far as it got.
 
     Args:
-        folder: The run's folder, as `coba-rl train` leaves it.
+        folder: The run's folder, as `coba-rl train` or a job of verl's leaves it.
         output: The page; unset: `report.html` in the folder.
 
     Returns:
         The path of the page, which is written whole or not at all.
 
     Raises:
-        ConfigError: No records in the folder, a damaged file, or a page that cannot be written.
+        ConfigError: No records in the folder, or a page that cannot be written.
+        StateError: A damaged file.
         ImportError: matplotlib or jinja2 is not installed.
 
     Example:
@@ -72,13 +73,14 @@ def run_sections(run: RunRecords) -> list[Section]:
 
 def _title(run: RunRecords) -> str:
     task = run.config.get("task", {}).get("name")
-    return f"Training run: {run.strategy}" + (f" on {task}" if task else "")
+    return "Training run" + (f": {run.strategy}" if run.strategy else "") + (f" on {task}" if task else "")
 
 
 _COLUMNS = {
     "step": ("step", ",.0f"),
     "success per prompt": ("coba/success_per_prompt", ".3f"),
     "F̄": ("coba/failure_rate", ".3f"),
+    "F̃": ("coba/transformed_failure_rate", ".3f"),
     "α": ("coba/alpha", ".3f"),
     "β": ("coba/beta", ".3f"),
     "τ": ("coba/tau", ".3g"),

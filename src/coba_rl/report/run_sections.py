@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from coba_rl.allocation.capability import transform
-from coba_rl.allocation.strategies import STRATEGIES
-from coba_rl.allocation.strategies.coba import CobaPaper
 from coba_rl.evaluate import DIFFICULTY_CLASSES, Estimate
 from coba_rl.report import figures
 from coba_rl.report.figures import Curve, ValueStage
 from coba_rl.report.page import Figure, Figures, Section, Table, Text
 from coba_rl.report.records import RunRecords
 from coba_rl.report.series import (
-    MEAN_LENGTH,
+    ROLLOUTS_COLUMNS,
     Windows,
     budget_by_bin,
     moving_average,
     rollouts_by_bin,
+    rollouts_cells,
     tokens_so_far,
     value_stages,
     visit_transitions,
@@ -33,7 +29,8 @@ def learning_section(run: RunRecords) -> Section:
     if not np.isfinite(success_S).any():
         text = "No step has logged its success, so there is no learning curve."
         return Section("learning", title, [Text(text)])
-    marks = [(float(step), estimate) for step, estimate in run.heldout]
+    heldout = run.heldout_accuracy
+    marks = [(float(step), estimate) for step, estimate in heldout]
     curve = _curve(success_S, run.step_S, marks)
     svg = figures.curves_figure("figure-learning", "Success at each step", [curve], "step")
     caption = (
@@ -45,7 +42,7 @@ def learning_section(run: RunRecords) -> Section:
     shown = [Figure("Learning curve", svg, caption)]
     if len(run.allocations):
         unit, spent = _spent(run)
-        marks = [(float(spent[step]), estimate) for step, estimate in run.heldout]
+        marks = [(float(spent[step]), estimate) for step, estimate in heldout]
         curve = _curve(success_S, spent[run.step_S], marks)
         svg = figures.curves_figure("figure-cost", f"Success by {unit} generated", [curve], f"{unit} so far")
         caption = (
@@ -65,10 +62,10 @@ def _curve(success_S: np.ndarray, x_S: np.ndarray, heldout: list[tuple[float, Es
 
 def _spent(run: RunRecords) -> tuple[str, np.ndarray]:
     """Unit and (1 + last step,) amount generated up to each step, from step 0: tokens, or rollouts without their lengths."""
-    unit, spent = "tokens", tokens_so_far(run.step_S, run.metric(MEAN_LENGTH), run.allocations)
+    unit, spent = "tokens", tokens_so_far(run.step_S, run.mean_length_S, run.allocations)
     if spent is None:
         unit, spent = "rollouts", np.cumsum(np.bincount(run.allocations.step_A, run.allocations.budget_A))
-    last = max(run.steps_done, *(step for step, _ in run.heldout), 0)
+    last = max(run.steps_done, *(record.step for record in run.heldout), 0)
     return unit, np.pad(spent, (0, max(0, last + 1 - len(spent))), mode="edge")
 
 
@@ -102,18 +99,8 @@ def budget_section(run: RunRecords) -> Section:
 
 
 def _rollouts_table(run: RunRecords) -> Table:
-    rows = [
-        [
-            row["pass_rate"],
-            f"{row['share_of_prompts']:.1%}",
-            f"{row['share_of_rollouts']:.1%}",
-            f"{row['mean_budget']:.1f}",
-            "–" if row["success"] is None else f"{row['success']:.3f}",
-        ]
-        for row in rollouts_by_bin(run.allocations)
-    ]
-    columns = ["pass rate", "prompts", "rollouts", "mean budget", "success"]
-    return Table("All steps together, by the pass rate believed at the time", columns, rows)
+    title = "All steps together, by the pass rate believed at the time"
+    return Table(title, ROLLOUTS_COLUMNS, list(map(rollouts_cells, rollouts_by_bin(run.allocations))))
 
 
 def preference_section(run: RunRecords) -> Section:
@@ -121,7 +108,10 @@ def preference_section(run: RunRecords) -> Section:
     title = "Capability and preference"
     drawn = [figure for figure in (_capability_figure(run), _value_figure(run)) if figure]
     if not drawn:
-        text = f"The strategy {run.strategy} has no α, β and τ: figures of capability and value are left out."
+        text = (
+            f"The strategy {run.strategy or 'of this run'} logged no α and no value of its prompts: figures of "
+            "capability and value are left out."
+        )
         return Section("preference", title, [Text(text)])
     return Section("preference", title, [Figures(drawn)])
 
@@ -131,52 +121,47 @@ def _capability_figure(run: RunRecords) -> Figure | None:
     alpha_S = run.metric("coba/alpha")
     if not np.isfinite(alpha_S).any():
         return None
-    failure_S = run.metric("coba/failure_rate")
-    transformed_S = _transformed(run, failure_S)
-    svg = figures.capability_figure("figure-capability", run.step_S, failure_S, transformed_S, alpha_S)
+    failure_S, transformed_S = run.metric("coba/failure_rate"), run.metric("coba/transformed_failure_rate")
+    has_transform = np.isfinite(transformed_S).any()
+    svg = figures.capability_figure(
+        "figure-capability", run.step_S, failure_S, transformed_S if has_transform else None, alpha_S
+    )
     caption = "Above: F̄, the share of rollouts that fail, averaged over prompts and recent steps" + (
-        "." if transformed_S is None else ", and F̃, which falls faster once F̄ is below a threshold (Eq. 6)."
+        ", and F̃, which falls faster once F̄ is below a threshold (Eq. 6)." if has_transform else "."
     )
     caption += (
         " Below: α, which together with β sets the preferred pass rates: a high α prefers easy prompts."
     )
-    return Figure("F̄, F̃ and α" if transformed_S is not None else "F̄ and α", svg, caption)
+    return Figure("F̄, F̃ and α" if has_transform else "F̄ and α", svg, caption)
 
 
 def _value_figure(run: RunRecords) -> Figure | None:
-    """V(p) and the budgets given at the start, the middle and the end; None without α, β and τ."""
-    shape = np.array([run.metric(f"coba/{key}") for key in ("alpha", "beta", "tau", "budget_mean")])
-    kept = np.flatnonzero(np.isfinite(shape).all(axis=0))
-    if not len(kept) or not len(run.allocations):
+    """Values and budgets by pass rate at the start, the middle and the end; None where no values were recorded."""
+    told = run.allocations
+    known_A = np.isfinite(told.value_A) & np.isfinite(told.pass_rate_A)
+    if not known_A.any():
         return None
-    low_S, high_S = (run.metric(f"coba/budget_{end}")[kept] for end in ("min", "max"))
-    stages = []
-    for position in value_stages(run.step_S[kept], low_S, high_S):
-        index = kept[position]
-        here = run.allocations.step_A == run.step_S[index]
-        rates, budgets = run.allocations.pass_rate_A[here], run.allocations.budget_A[here]
-        stages.append(ValueStage(int(run.step_S[index]), *shape[:, index].tolist(), rates, budgets))
+    step_A, rate_A, value_A, budget_A = (
+        column[known_A] for column in (told.step_A, told.pass_rate_A, told.value_A, told.budget_A)
+    )
+    steps, place_A = np.unique(step_A, return_inverse=True)
+    low_S, high_S = np.full(len(steps), np.inf), np.zeros(len(steps))
+    np.minimum.at(low_S, place_A, budget_A)
+    np.maximum.at(high_S, place_A, budget_A)
+    stages = [
+        ValueStage(
+            int(steps[position]), *(column[place_A == position] for column in (rate_A, value_A, budget_A))
+        )
+        for position in value_stages(steps, low_S, high_S)
+    ]
     svg = figures.value_figure("figure-value", stages)
     caption = (
-        "Above: the value V(B, p) of a prompt (Eq. 9) at the step's mean budget B, by its pass rate, with "
-        "the α, β and τ in force. Below: each mark is a prompt of that step and the rollouts it was given "
-        "(scale in factors of 2). The first stage is the first step with uneven budgets: before it, too "
-        "little was known to prefer."
+        "Above: what the strategy thought a prompt of each believed pass rate was worth at the step's mean budget "
+        "(for CoBA, V(B, p) of Eq. 9); points are prompts of the step, joined in the order of their pass rates. "
+        "Below: the rollouts that the same prompts were given (scale in factors of 2). The first stage is the first "
+        "step with uneven budgets: before it, too little was known to prefer."
     )
     return Figure("Value and budget by pass rate", svg, caption)
-
-
-def _transformed(run: RunRecords, failure_S: np.ndarray) -> np.ndarray | None:
-    """F̃ by Eq. 6 with the run's options; None for strategies that do not transform."""
-    strategy = STRATEGIES.get(run.strategy)
-    if strategy is None or not issubclass(strategy, CobaPaper):
-        return None
-    options = run.config.get("allocation", {})
-    gamma, below = (
-        options.get("gamma", strategy.gamma),
-        options.get("transform_below", strategy.transform_below),
-    )
-    return np.array([math.nan if math.isnan(f) else transform(f, gamma, below) for f in failure_S.tolist()])
 
 
 def dead_groups_section(run: RunRecords) -> Section:

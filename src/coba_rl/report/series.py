@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from coba_rl.evaluate import Transitions, difficulty_transitions
+from coba_rl.records import PassRateBin
 from coba_rl.report.records import Allocations
-
-MEAN_LENGTH = "completions/mean_length"
-"""TRL's metric: mean tokens of the completions that a step generated."""
 
 BIN_EDGES = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1.0)
 """Edges of the pass-rate bins in which rollouts are counted."""
+
+ROLLOUTS_COLUMNS = ["pass rate", "prompts", "rollouts", "mean budget", "success"]
 
 BIN_NAMES = ("unknown", *(f"{low:g}–{high:g}" for low, high in pairwise(BIN_EDGES)))
 
@@ -126,12 +125,11 @@ def budget_by_bin(allocations: Allocations, windows: Windows) -> BudgetByBin:
     return BudgetByBin(windows, rollouts.reshape(shape), prompts.reshape(shape))
 
 
-def rollouts_by_bin(allocations: Allocations) -> list[dict[str, Any]]:
+def rollouts_by_bin(allocations: Allocations) -> list[PassRateBin]:
     """Share of prompts and rollouts, mean budget and success, by the pass rate believed when allocating.
 
     Returns:
-        One row a bin, `unknown` first; bins without prompts are left out. `success` is None where nothing was
-        judged.
+        One row a bin, `unknown` first; bins without prompts are left out.
     """
     place = bin_place(allocations.pass_rate_A)
     rows = []
@@ -142,15 +140,26 @@ def rollouts_by_bin(allocations: Allocations) -> list[dict[str, Any]]:
         judged = allocations.attempts_A[here].sum()
         budget = allocations.budget_A[here].sum()
         rows.append(
-            {
-                "pass_rate": name,
-                "share_of_prompts": float(here.mean()),
-                "share_of_rollouts": float(budget / max(allocations.budget_A.sum(), 1.0)),
-                "mean_budget": float(budget / here.sum()),
-                "success": float(allocations.successes_A[here].sum() / judged) if judged else None,
-            }
+            PassRateBin(
+                pass_rate=name,
+                share_of_prompts=float(here.mean()),
+                share_of_rollouts=float(budget / max(allocations.budget_A.sum(), 1.0)),
+                mean_budget=float(budget / here.sum()),
+                success=float(allocations.successes_A[here].sum() / judged) if judged else None,
+            )
         )
     return rows
+
+
+def rollouts_cells(row: PassRateBin) -> list[str]:
+    """What tables show of a bin, in the order of `ROLLOUTS_COLUMNS`."""
+    return [
+        row.pass_rate,
+        f"{row.share_of_prompts:.1%}",
+        f"{row.share_of_rollouts:.1%}",
+        f"{row.mean_budget:.1f}",
+        "–" if row.success is None else f"{row.success:.3f}",
+    ]
 
 
 def generated_tokens(step_S: np.ndarray, mean_length_S: np.ndarray, allocations: Allocations) -> int | None:
@@ -173,8 +182,9 @@ def tokens_so_far(
         (1 + last step,) generated up to and including each step, from step 0.
 
     Example:
-        >>> line = {"step": 1, "prompt_id": "a", "pass_rate": None, "budget": 4, "successes": 1.0, "attempts": 4}
-        >>> tokens_so_far(np.array([1]), np.array([2.5]), Allocations.from_records([line])).tolist()
+        >>> from coba_rl.records import AllocationRecord
+        >>> record = AllocationRecord(1, "a", pass_rate=None, value=None, budget=4, successes=1.0, attempts=4)
+        >>> tokens_so_far(np.array([1]), np.array([2.5]), Allocations.from_records([record])).tolist()
         [0.0, 10.0]
     """
     lengths = dict(zip(step_S.tolist(), mean_length_S.tolist(), strict=True))
@@ -190,8 +200,8 @@ def visit_transitions(allocations: Allocations) -> Transitions | None:
     Returns:
         None when no prompt was tried at two visits or more.
     """
-    first: dict[str, float] = {}
-    last: dict[str, float] = {}
+    first: dict[str | int, float] = {}
+    last: dict[str | int, float] = {}
     with np.errstate(invalid="ignore"):
         rates = np.clip(allocations.successes_A / np.maximum(allocations.attempts_A, 1.0), 0.0, 1.0)
     for prompt, rate, attempts in zip(

@@ -7,12 +7,28 @@ import shutil
 import zlib
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
 from coba_rl.errors import ConfigError, StateError
-from coba_rl.files import append_jsonl, read_jsonl, write_atomic, write_json, write_jsonl
+from coba_rl.files import append_jsonl, write_atomic, write_json, write_jsonl
+from coba_rl.records import (
+    ALLOCATIONS_FILE,
+    CONFIG_FILE,
+    HELDOUT_FILE,
+    METRICS_FILE,
+    SUMMARY_FILE,
+    AllocationRecord,
+    EvaluationRecord,
+    RunSummary,
+    append_records,
+    read_metrics,
+    read_records,
+    read_summary,
+    write_summary,
+)
 
 _COMPLETE = "COMPLETE"
 _VERSION = 1
@@ -29,15 +45,24 @@ class RunFolder:
 
     Args:
         path: The folder; made by `create`.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as parent:
+        ...     folder = RunFolder(Path(parent) / "run")
+        ...     folder.create("")
+        ...     folder.log_metrics({"step": 1, "loss": 0.5})
+        ...     folder.last_step(), folder.read_summary()
+        (0, None)
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.config_file = path / "config.toml"
-        self.metrics_file = path / "metrics.jsonl"
-        self.allocations_file = path / "allocations.jsonl"
-        self.heldout_file = path / "heldout.jsonl"
-        self.summary_file = path / "summary.json"
+        self.config_file = path / CONFIG_FILE
+        self.metrics_file = path / METRICS_FILE
+        self.allocations_file = path / ALLOCATIONS_FILE
+        self.heldout_file = path / HELDOUT_FILE
+        self.summary_file = path / SUMMARY_FILE
         self.checkpoints = path / "checkpoints"
         self.policy = path / "policy"
 
@@ -58,6 +83,17 @@ class RunFolder:
                 pass
         for folder in missing:
             folder.rmdir()
+
+    def check_old(self) -> None:
+        """Refuse a folder without a run to go on with.
+
+        Raises:
+            ConfigError: There is no configuration in it.
+        """
+        if not self.config_file.exists():
+            raise ConfigError(
+                f"{str(self.path)!r} holds no run to resume: {CONFIG_FILE} is missing. Start it anew, or give its folder."
+            )
 
     @contextmanager
     def leaving_nothing(self) -> Generator[None]:
@@ -90,9 +126,11 @@ class RunFolder:
             ConfigError: The folder cannot be written.
         """
         step = self.last_step()
-        files = (self.metrics_file, self.allocations_file, self.heldout_file)
         # Without a checkpoint all is done again, also what precedes the first step.
-        kept = [_records_until(file, step or -1) for file in files]
+        kept = {
+            file: [record for record in records if record["step"] <= (step or -1)]
+            for file, records in self._records().items()
+        }
         with _writing(self.path):
             for checkpoint in self._checkpoints():
                 if not (checkpoint / _COMPLETE).exists():
@@ -100,15 +138,21 @@ class RunFolder:
             for half_written in self.path.glob(".*.*.*"):  # as `write_atomic` names them
                 if half_written.suffix[1:].isdecimal():
                     half_written.unlink()
-            for file, records in zip(files, kept, strict=True):
+            for file, records in kept.items():
                 write_jsonl(file, records)
             self.summary_file.unlink(missing_ok=True)
         self._write_config(config_toml)
         return step
 
+    def _records(self) -> dict[Path, list[dict[str, Any]]]:
+        """Checked and fit for writing again."""
+        kinds = {self.allocations_file: AllocationRecord, self.heldout_file: EvaluationRecord}
+        typed = {file: list(map(asdict, read_records(file, kind))) for file, kind in kinds.items()}
+        return {self.metrics_file: read_metrics(self.metrics_file), **typed}
+
     def _write_config(self, config_toml: str) -> None:
         with _writing(self.path):
-            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True)
             write_atomic(self.config_file, config_toml)
 
     def log_metrics(self, record: dict[str, Any]) -> None:
@@ -116,10 +160,28 @@ class RunFolder:
         with _writing(self.metrics_file):
             append_jsonl(self.metrics_file, [record])
 
-    def log_allocations(self, records: list[dict[str, Any]]) -> None:
+    def log_allocations(self, records: list[AllocationRecord]) -> None:
         """Append one step's allocations, one record a prompt."""
         with _writing(self.allocations_file):
-            append_jsonl(self.allocations_file, records)
+            append_records(self.allocations_file, records)
+
+    def log_heldout(self, record: EvaluationRecord) -> None:
+        """Append one measurement of the held-out problems."""
+        with _writing(self.heldout_file):
+            append_records(self.heldout_file, [record])
+
+    def write_summary(self, summary: RunSummary) -> None:
+        """Write `summary.json`; its presence says that the run is finished."""
+        with _writing(self.summary_file):
+            write_summary(self.summary_file, summary)
+
+    def read_summary(self) -> RunSummary | None:
+        """The summary of a finished run.
+
+        Raises:
+            StateError: The file is damaged.
+        """
+        return read_summary(self.summary_file)
 
     def mark_complete(self, checkpoint: Path, step: int) -> None:
         """Declare a checkpoint whole: everything in it has been written."""
@@ -161,38 +223,6 @@ class RunFolder:
                 what = "is damaged: it is not what was written" if file.is_file() else "is missing"
                 raise StateError(f"{str(file)!r} {what}. {_advice(checkpoint)}")
 
-    def write_summary(self, summary: dict[str, Any]) -> None:
-        """Write `summary.json`; its presence says that the run is finished."""
-        write_json(self.summary_file, summary)
-
-    def read_summary(self) -> dict[str, Any] | None:
-        """The summary of a finished run.
-
-        Raises:
-            StateError: The file is damaged.
-        """
-        return _read_object(self.summary_file, "steps")
-
-    def log_heldout(self, record: dict[str, Any]) -> None:
-        """Append one measurement of the held-out problems."""
-        with _writing(self.heldout_file):
-            append_jsonl(self.heldout_file, [record])
-
-    def read_heldout(self) -> dict[int, dict[str, float | None]]:
-        """Step → accuracy after it of each held-out problem, by its id; None where no completion was judged.
-
-        Raises:
-            StateError: The file is damaged.
-        """
-        with _reading_records(self.heldout_file):
-            return {
-                record["step"]: {
-                    problem: None if value is None else float(value)
-                    for problem, value in record["accuracy"].items()
-                }
-                for record in read_jsonl(self.heldout_file)
-            }
-
 
 @contextmanager
 def _writing(path: Path) -> Generator[None]:
@@ -227,11 +257,15 @@ def _size_and_checksum(file: Path) -> list[int]:
 
 def _read_mark(checkpoint: Path) -> dict[str, Any]:
     file = checkpoint / _COMPLETE
-    mark = _read_object(file, "version") or {}
-    if mark["version"] != _VERSION:
+    try:
+        mark = json.loads(file.read_bytes())
+        version = mark["version"]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise StateError(f"{str(file)!r} is damaged ({error!r}). {_advice(checkpoint)}") from None
+    if version != _VERSION:
         raise StateError(
-            f"{str(file)!r} has version {mark['version']!r}, this coba-rl reads version {_VERSION}. Install the "
-            "coba-rl that wrote it."
+            f"{str(file)!r} has version {version!r}, this coba-rl reads version {_VERSION}. Install the coba-rl that "
+            "wrote it."
         )
     if mark.pop("checksum", None) != _checksum_of(mark):
         raise StateError(f"{str(file)!r} is damaged: it is not what was written. {_advice(checkpoint)}")
@@ -244,33 +278,3 @@ def _checksum_of(mark: dict[str, Any]) -> int:
 
 def _advice(checkpoint: Path) -> str:
     return f"Delete {str(checkpoint)!r} and resume: the run goes on from the checkpoint before it."
-
-
-def _read_object(file: Path, key: str) -> dict[str, Any] | None:
-    """A JSON object that holds a key; None without the file."""
-    if not file.exists():
-        return None
-    try:
-        value = json.loads(file.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise StateError(f"{str(file)!r} is damaged ({error}). Delete it and resume.") from None
-    if not isinstance(value, dict) or key not in value:
-        raise StateError(f"{str(file)!r} is damaged: expected {key!r} in it. Delete it and resume.")
-    return value
-
-
-def _records_until(file: Path, step: int) -> list[dict[str, Any]]:
-    with _reading_records(file):
-        return [record for record in read_jsonl(file) if record["step"] <= step]
-
-
-@contextmanager
-def _reading_records(file: Path) -> Generator[None]:
-    """Name a file whose records are not what was written."""
-    try:
-        yield
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise StateError(
-            f"{str(file)!r} is damaged ({type(error).__name__}: {error}): expected one JSON object with a step in "
-            "every line. Delete the broken line and resume."
-        ) from None

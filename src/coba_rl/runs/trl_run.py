@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 import warnings
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +14,19 @@ from datasets import Dataset
 from jinja2 import TemplateError
 from transformers import AutoConfig, AutoTokenizer, PrinterCallback, TrainerCallback
 
-from coba_rl.cli.config import RunConfig, to_toml
-from coba_rl.cli.heldout import HeldoutCallback
-from coba_rl.cli.models import check_model
-from coba_rl.cli.progress import TrainingProgress
-from coba_rl.cli.quiet import be_quiet
-from coba_rl.cli.run_folder import RunFolder
-from coba_rl.cli.tasks import heldout_problems, make_task, policy_source, without, without_overlong
-from coba_rl.cli.trl_config import make_trl_config
 from coba_rl.errors import CobaError, ConfigError, DatasetError
 from coba_rl.hosts.session import BudgetSession
 from coba_rl.hosts.trl import CobaGRPOTrainer
 from coba_rl.hosts.trl.heldout import completion_text
 from coba_rl.records import AllocationRecord
-from coba_rl.tasks.base import Problem, Task
+from coba_rl.runs.config import RunConfig, check_config, to_toml
+from coba_rl.runs.folder import RunFolder
+from coba_rl.runs.heldout import HeldoutCallback
+from coba_rl.runs.models import be_quiet, check_model
+from coba_rl.runs.progress import Progress
+from coba_rl.runs.tasks import configured_task, heldout_problems, policy_source, without, without_overlong
+from coba_rl.runs.trl_config import make_trl_config
+from coba_rl.tasks import Problem, Task
 
 
 class TrlRun:
@@ -41,16 +40,17 @@ class TrlRun:
         folder: Where its records and checkpoints go.
 
     Raises:
-        ConfigError: A model that is not there, or a configuration that TRL refuses.
+        ConfigError: Sections that do not fit together, a model that is not there, or what TRL refuses.
         DatasetError: Data that cannot be read, or too little of it.
     """
 
     def __init__(self, config: RunConfig, folder: RunFolder) -> None:
         self._config, self._folder = config, folder
+        check_config(config)
         be_quiet()
-        self._task = make_task(config.task)
+        self._task = configured_task(config.task)
         self._problems = heldout_problems(config.task, self._task)
-        self._source = policy_source(config)
+        self._source = policy_source(config, self._task)
         self._tokenizer = _load_tokenizer(self._source)
         self._dataset = self._make_dataset()
         length = config.training.max_completion_length or self._task.max_completion_length
@@ -78,13 +78,14 @@ class TrlRun:
                 warnings.simplefilter("ignore")  # the trainer says what has changed
                 BudgetSession(self._config.allocation.spec().build()).load(checkpoint)
 
-    def train(self, resume: bool) -> float:
+    def train(self, resume: bool, progress: Progress) -> float:
         """Train to the last step, from the newest complete checkpoint if there is one, and save the policy.
 
         The trainer loads the weights and places them, as its launcher says.
 
         Args:
             resume: Whether the folder holds a run to go on with.
+            progress: Hears of the training in the main process.
 
         Returns:
             Seconds of training, without the held-out measurements.
@@ -105,24 +106,26 @@ class TrlRun:
             trainer = self._make_trainer(str(checkpoint) if is_trained else self._source)
         if is_main and not resume:
             self._folder.create(to_toml(self._config))
-        seconds = 0.0 if is_trained else self._train(trainer, checkpoint, done)
+        shown = progress if is_main else Progress()
+        seconds = 0.0 if is_trained else self._train(trainer, checkpoint, done, shown)
         trainer.save_model(str(self._folder.policy))
         del trainer
         leave_process_group()
         return seconds
 
-    def _train(self, trainer: CobaGRPOTrainer, checkpoint: Path | None, done: int) -> float:
+    def _train(
+        self, trainer: CobaGRPOTrainer, checkpoint: Path | None, done: int, progress: Progress
+    ) -> float:
         training = self._config.training
-        rollouts = training.prompts_per_step * training.rollouts_per_prompt
-        is_shown = trainer.accelerator.is_main_process
-        with TrainingProgress(training.steps, done, rollouts, is_shown=is_shown) as progress:
-            heldout = HeldoutCallback(
-                trainer, self._task, self._problems, self._config, self._folder, progress
-            )
-            trainer.add_callback(heldout)
-            trainer.add_callback(_RunCallback(self._folder, progress, training.updates_per_step))
-            start = time.monotonic()
+        heldout = HeldoutCallback(trainer, self._task, self._problems, self._config, self._folder, progress)
+        trainer.add_callback(heldout)
+        trainer.add_callback(_RunCallback(self._folder, progress, training.updates_per_step))
+        progress.begin(training.steps, done, training.prompts_per_step * training.rollouts_per_prompt)
+        start = time.monotonic()
+        try:
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        finally:
+            progress.end()
         return time.monotonic() - start - heldout.seconds
 
     def _make_trainer(self, source: str) -> CobaGRPOTrainer:
@@ -144,7 +147,7 @@ class TrlRun:
 
     def _log_allocations(self, records: list[AllocationRecord]) -> None:
         step = (records[0].step - 1) // self._config.training.updates_per_step + 1
-        self._folder.log_allocations([{**asdict(record), "step": step} for record in records])
+        self._folder.log_allocations([replace(record, step=step) for record in records])
 
     def _make_dataset(self) -> Dataset:
         problems = without(self._task.train_problems(), self._problems)
@@ -184,7 +187,7 @@ class TrlRun:
 class _RunCallback(TrainerCallback):
     """Writes metrics, marks checkpoints complete, and moves the progress bar."""
 
-    def __init__(self, folder: RunFolder, progress: TrainingProgress, updates_per_step: int) -> None:
+    def __init__(self, folder: RunFolder, progress: Progress, updates_per_step: int) -> None:
         self._folder, self._progress, self._updates = folder, progress, updates_per_step
 
     def on_log(

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from coba_rl.cli import main
-from coba_rl.cli.config import RunConfig, to_toml
-from coba_rl.cli.run_folder import RunFolder
+from coba_rl.runs.config import RunConfig, to_toml
+from coba_rl.runs.folder import RunFolder
 from coba_rl.tasks.policy import policy_path
 
 HARD = str(policy_path("hard"))
@@ -28,12 +28,15 @@ MISTAKES = {
     "unknown strategy": (["--strategy", "knapsak"], "Did you mean 'knapsack'"),
     "strategy that cannot be imported": (["--strategy", "no.such:Thing"], "cannot be imported"),
     "unknown option of a strategy": (["--allocation.kapa", "9"], "Did you mean 'kappa'"),
-    "option named as an argument of ours": (["--allocation.name", "x"], "no option 'name'"),
-    "option named as an argument of the allocator": (["--allocation.bounds", "[1, 2]"], "no option 'bounds'"),
-    "option named self": (["--allocation.self", "1"], "no option 'self'"),
+    "option named as an argument of ours": (["--allocation.name", "x"], "strategy 'coba' has no such option"),
+    "option named as an argument of the allocator": (
+        ["--allocation.bounds", "[1, 2]"],
+        "strategy 'coba' has no such option",
+    ),
+    "option named self": (["--allocation.self", "1"], "strategy 'coba' has no such option"),
     "option another strategy has": (
         ["--strategy", "uniform", "--allocation.kappa", "9"],
-        "no option 'kappa'",
+        "strategy 'uniform' has no such option",
     ),
     "option another estimator has": (
         ["--allocation.estimator", "{name = 'ability', visits = 3}"],
@@ -111,7 +114,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def no_trainer(**_: Any) -> None:
         pytest.fail("the weights were loaded")
 
-    monkeypatch.setattr("coba_rl.cli.trl_run.CobaGRPOTrainer", no_trainer)
+    monkeypatch.setattr("coba_rl.runs.trl_run.CobaGRPOTrainer", no_trainer)
     return tmp_path
 
 
@@ -174,7 +177,7 @@ def test_a_trainer_that_cannot_be_made_leaves_no_folder(
         Path(args.output_dir).mkdir(parents=True)  # as the trainer does
         raise ValueError("such weights cannot be trained")
 
-    monkeypatch.setattr("coba_rl.cli.trl_run.CobaGRPOTrainer", broken)
+    monkeypatch.setattr("coba_rl.runs.trl_run.CobaGRPOTrainer", broken)
     assert "such weights" in refusal(["--output-dir", "new/run"], place, capsys)
 
 

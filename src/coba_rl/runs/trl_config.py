@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from coba_rl.cli.config import RunConfig, TrainingConfig
-from coba_rl.cli.trl_settings import check_training_parts, read_settings
 from coba_rl.errors import CobaError, ConfigError
 from coba_rl.hosts.trl import CobaGRPOConfig
+from coba_rl.runs.config import RunConfig, TrainingConfig
+from coba_rl.runs.trl_settings import check_training_parts, read_settings
 
 
 def make_trl_config(config: RunConfig, output_dir: Path, max_completion_length: int) -> CobaGRPOConfig:

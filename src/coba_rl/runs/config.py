@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field
 
 from coba_rl.allocation.spec import AllocatorSpec
-from coba_rl.cli.arguments import MAX_SEED
 from coba_rl.config_file import read_toml, validated
 from coba_rl.errors import ConfigError
 
 SHIPPED = Path(__file__).parent.parent / "configs"
 """Configurations that come with the package, used by their names."""
 
-Regime = Literal["hard", "heterogeneous", "moderate"]
 Name = Annotated[str, Field(min_length=1)]
 
 
@@ -27,17 +24,31 @@ class _Section(BaseModel):
     )
 
 
-class TaskConfig(_Section):
-    """What is trained on, and what judges it."""
+class _OpenSection(_Section):
+    model_config = ConfigDict(extra="allow")
 
-    name: Literal["prefix-scan", "math"] = "prefix-scan"
-    """`prefix-scan` (embedded) or `math` (your data, judged by math-verify)."""
-    regime: Regime = "hard"
-    """Of prefix-scan: how much the warm-started policy already knows."""
+
+class TaskConfig(_OpenSection):
+    """What is trained on, and what judges it. Every option of the task is a key here, e.g. `num_train = 256`."""
+
+    name: Name = "prefix-scan"
+    """`prefix-scan` (embedded), `math` (your data, judged by math-verify), or your own as "package.module:Class"."""
+    regime: Name | None = Field(
+        default_factory=lambda given: "hard" if given.get("name") == "prefix-scan" else None
+    )
+    """Of prefix-scan: how much the warm-started policy already knows: hard, heterogeneous or moderate."""
     dataset: Name | None = None
     """Of math: parquet, JSONL, JSON or CSV file, or hub name, in DAPO-Math-17K's layout or with prompt and answer."""
     heldout: Name | None = None
-    """Of math: a benchmark (aime24, aime25, amc23, math500, olympiadbench) or a file, never trained on."""
+    """A benchmark (aime24, aime25, amc23, math500, olympiadbench) or a file, never trained on, in place of the task's
+    own held-out problems; not of prefix-scan."""
+
+    def options(self) -> dict[str, Any]:
+        """Options of the task itself."""
+        given = self.model_dump(exclude={"name", "heldout"}, exclude_none=True)
+        if self.name == "math" and "dataset" in given:
+            given["data"] = given.pop("dataset")
+        return given
 
 
 class PolicyConfig(_Section):
@@ -47,12 +58,8 @@ class PolicyConfig(_Section):
     """Folder or hub name of a transformers causal language model; unset: the policy shipped for the regime."""
 
 
-class AllocationConfig(BaseModel):
+class AllocationConfig(_OpenSection):
     """How many rollouts each prompt gets. Every option of the strategy is a key here, e.g. `kappa = 15`."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="allow", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
 
     strategy: str = "coba"
     """coba, coba-paper, coba-release, uniform, knapsack, static-exploit, static-explore, linear-decay,
@@ -74,7 +81,7 @@ class TrainingConfig(_Section):
 
     steps: int = Field(120, ge=1)
     """Steps: each allocates, generates, judges and learns from one batch of prompts."""
-    seed: int = Field(0, ge=0, le=MAX_SEED)
+    seed: int = Field(0, ge=0, lt=2**32)
     """Of data order, sampling and initialisation."""
     prompts_per_step: int = Field(64, ge=1)
     """P, prompts of a step."""
@@ -149,33 +156,23 @@ def load_config(path: Path | None, overrides: dict[str, dict[str, Any]]) -> RunC
             raise ConfigError(f"{section!r} is {target!r} in {path}: expected a section with keys.")
         target.update({key.replace("-", "_"): value for key, value in keys.items()})
     config = validated(RunConfig, values)
-    _check(config)
+    check_config(config)
     return config
 
 
-def parse_overrides(overrides: dict[str, dict[str, str]]) -> dict[str, dict[str, Any]]:
-    """Read the values of `--section.key VALUE` as TOML; what is not TOML is text.
+def check_config(config: RunConfig) -> None:
+    """Refuse sections that do not fit together, as far as that shows without data and model.
 
-    Example:
-        >>> parse_overrides({"allocation": {"kappa": "15", "strategy": "coba", "prior": "[1, 1]"}})
-        {'allocation': {'kappa': 15, 'strategy': 'coba', 'prior': [1, 1]}}
+    Raises:
+        ConfigError: Sizes that do not divide or leave the bounds, or a task without its data or model.
+        OptionError, UnknownStrategyError: From the allocation section.
     """
-    return {
-        section: {key: _parse_value(text) for key, text in keys.items()}
-        for section, keys in overrides.items()
-    }
+    config.allocation.spec().build()
+    _check_sizes(config.training, config.allocation)
+    _check_task(config.task, config.policy)
 
 
-def _parse_value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
-        return text
-
-
-def _check(config: RunConfig) -> None:
-    training, allocation = config.training, config.allocation
-    allocation.spec().build()  # raises on a bad strategy, option or bound
+def _check_sizes(training: TrainingConfig, allocation: AllocationConfig) -> None:
     if not allocation.min_budget <= training.rollouts_per_prompt <= allocation.max_budget:
         raise ConfigError(
             f"training.rollouts_per_prompt={training.rollouts_per_prompt} is the mean budget and must lie within "
@@ -186,42 +183,51 @@ def _check(config: RunConfig) -> None:
         raise ConfigError(
             f"training.updates_per_step={training.updates_per_step} does not divide the {rollouts} rollouts of a step."
         )
-    micro = training.micro_batch_size or rollouts // training.updates_per_step
-    if (rollouts // training.updates_per_step) % micro:
+    per_update = rollouts // training.updates_per_step
+    micro = training.micro_batch_size or per_update
+    if per_update % micro:
         raise ConfigError(
-            f"training.micro_batch_size={micro} does not divide the {rollouts // training.updates_per_step} "
-            "rollouts of an update."
+            f"training.micro_batch_size={micro} does not divide the {per_update} rollouts of an update."
         )
+
+
+def _check_task(task: TaskConfig, policy: PolicyConfig) -> None:
     for key in ("dataset", "heldout"):
-        value = getattr(config.task, key)
-        if config.task.name != "math" and value is not None:
+        value = getattr(task, key)
+        if task.name == "prefix-scan" and value is not None:
             raise ConfigError(
-                f"task.{key}={value!r} has no effect with task.name={config.task.name!r}: set task.name to 'math', "
-                "or leave it out."
+                f"task.{key}={value!r} has no effect with task.name='prefix-scan': set task.name to 'math', or leave "
+                "it out."
             )
-    if config.task.name == "math" and config.task.dataset is None:
+    if task.name == "math" and task.dataset is None:
         raise ConfigError(
             "task.name='math' needs data: set task.dataset (or --dataset) to a file or hub name."
         )
-    if config.task.name == "math" and config.policy.model is None:
+    if task.name != "prefix-scan" and policy.model is None:
         raise ConfigError(
-            "task.name='math' needs a model: set policy.model (or --model) to a folder or hub name."
+            f"task.name={task.name!r} needs a model: set policy.model (or --model) to a folder or hub name."
         )
 
 
 def to_toml(config: RunConfig) -> str:
-    """The whole configuration as TOML, each key with what it means."""
-    lines = [tomli_w.dumps({"trl": config.trl})] if config.trl else []
-    for name, field in RunConfig.model_fields.items():
-        section = getattr(config, name)
-        if not isinstance(section, BaseModel):
-            continue
-        lines.append(f"\n# {(type(section).__doc__ or field.description or '').splitlines()[0]}\n[{name}]\n")
-        for key, key_field in type(section).model_fields.items():
-            comment = " ".join((key_field.description or "").split())
-            value = getattr(section, key)
-            setting = f"# {key} is not set\n" if value is None else tomli_w.dumps({key: value})
-            lines.append(f"# {comment}\n{setting}")
-        for key, value in (section.model_extra or {}).items():
-            lines.append(tomli_w.dumps({key: value}))
-    return "".join(lines).lstrip()
+    """The whole configuration as TOML, each key with what it means.
+
+    Example:
+        >>> "# Fewest rollouts of a prompt.\\nmin_budget = 2\\n" in to_toml(RunConfig())
+        True
+    """
+    sections = {name: getattr(config, name) for name in RunConfig.model_fields if name != "trl"}
+    parts = [_section_toml(name, section) for name, section in sections.items()]
+    return "\n".join([tomli_w.dumps({"trl": config.trl}), *parts] if config.trl else parts)
+
+
+def _section_toml(name: str, section: _Section) -> str:
+    lines = [f"# {(type(section).__doc__ or '').splitlines()[0]}\n[{name}]\n"]
+    for key, field in type(section).model_fields.items():
+        value = getattr(section, key)
+        setting = f"# {key} is not set\n" if value is None else tomli_w.dumps({key: value})
+        lines.append(f"# {' '.join((field.description or '').split())}\n{setting}")
+    extra = section.model_extra or {}
+    for key, value in sorted(extra.items(), key=lambda item: isinstance(item[1], dict)):
+        lines.append(tomli_w.dumps({name: {key: value}} if isinstance(value, dict) else {key: value}))
+    return "".join(lines)

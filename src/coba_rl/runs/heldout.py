@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from transformers import TrainerCallback
 
-from coba_rl.cli.config import RunConfig
-from coba_rl.cli.progress import TrainingProgress
-from coba_rl.cli.run_folder import RunFolder
 from coba_rl.evaluate import mean_estimate, prompt_accuracy
 from coba_rl.hosts.trl import CobaGRPOTrainer
 from coba_rl.hosts.trl.heldout import engine, heldout_successes
+from coba_rl.records import EvaluationRecord
+from coba_rl.runs.config import RunConfig
+from coba_rl.runs.folder import RunFolder
+from coba_rl.runs.progress import Progress
 from coba_rl.tasks.base import Problem, Task
 
 
@@ -28,8 +29,8 @@ class HeldoutCallback(TrainerCallback):
         task: Its `score` judges.
         problems: The held-out problems; with none, nothing is measured.
         config: The run's configuration.
-        folder: Takes the records, and knows those of the run that is resumed.
-        progress: Shows how far a measurement is, and what it gave.
+        folder: Takes the records.
+        progress: Hears how far a measurement is, and what it gave.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class HeldoutCallback(TrainerCallback):
         problems: Sequence[Problem],
         config: RunConfig,
         folder: RunFolder,
-        progress: TrainingProgress,
+        progress: Progress,
     ) -> None:
         self._trainer, self._task, self._problems = trainer, task, problems
         self._config, self._folder, self._progress = config, folder, progress
@@ -81,7 +82,7 @@ class HeldoutCallback(TrainerCallback):
             problem.prompt_id: None if np.isnan(value) else value
             for problem, value in zip(self._problems, accuracy_P.tolist(), strict=True)
         }
-        self._folder.log_heldout({"step": step, "engine": engine(self._trainer), "accuracy": accuracy})
+        self._folder.log_heldout(EvaluationRecord(step, engine(self._trainer), accuracy))
         logged: dict[str, Any] = {"heldout/unjudged": int(np.isnan(successes_PK).sum())}
         judged_P = accuracy_P[~np.isnan(accuracy_P)]
         if judged_P.size:

@@ -1,13 +1,22 @@
-"""Whether a model can be loaded, as far as that shows without its weights."""
+"""Models and tokenizers as runs load them: looked at before their weights are paid for, and without chatter."""
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
-from coba_rl.cli.packages import need
 from coba_rl.errors import ConfigError
+from coba_rl.packages import need
 
 _WEIGHTS = (".safetensors", ".bin")
+
+
+def be_quiet() -> None:
+    """Leave the terminal to our own progress and messages, not to those of transformers."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"(transformers|trl|torch|accelerate)\.")
 
 
 def check_model(source: str) -> None:

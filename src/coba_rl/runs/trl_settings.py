@@ -22,9 +22,9 @@ from transformers import (
 )
 from transformers.integrations import get_reporting_integration_callbacks
 
-from coba_rl.cli.packages import need
 from coba_rl.errors import ConfigError
 from coba_rl.hosts.trl import CobaGRPOConfig
+from coba_rl.packages import need
 
 CHOICES: dict[str, Any] = {
     "loss_type": Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"],

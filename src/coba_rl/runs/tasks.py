@@ -1,4 +1,4 @@
-"""Tasks and policies by the names used in configurations."""
+"""Tasks, problems and policies by the names used in configurations."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from coba_rl.cli.config import RunConfig, TaskConfig
-from coba_rl.cli.packages import need
 from coba_rl.errors import ConfigError, suggestion
-from coba_rl.tasks.base import Problem, Task
+from coba_rl.packages import need
+from coba_rl.runs.config import RunConfig, TaskConfig
+from coba_rl.tasks import Problem, Task, make_task
+from coba_rl.tasks.prefix_scan import PrefixScan
 
 logger = logging.getLogger(__name__)
 
 
-def make_task(config: TaskConfig) -> Task:
-    """The task a configuration names."""
-    if config.name == "prefix-scan":
-        from coba_rl.tasks.prefix_scan import PrefixScan
+def configured_task(config: TaskConfig) -> Task:
+    """The task of a run.
 
-        return PrefixScan(regime=config.regime)
-    need(["math_verify"], "task.name='math'")
-    from coba_rl.tasks.math import MathTask
+    Raises:
+        OptionError: No such task, or an option that it does not have.
+        ConfigError: Options that do not fit together, or a package that is not installed.
 
-    if config.dataset is None:
-        raise ConfigError("task.name='math' needs task.dataset: a file or hub name.")
-    return MathTask(data=config.dataset)
+    Example:
+        >>> configured_task(TaskConfig(num_train=8)).num_train
+        8
+    """
+    if config.name == "math":
+        need(["math_verify"], "task.name='math'")
+    return make_task(config.name, **config.options())
 
 
 def heldout_problems(config: TaskConfig, task: Task) -> list[Problem]:
@@ -46,10 +49,7 @@ def load_problems(name: str) -> tuple[Task, list[Problem]]:
         DatasetError: No such file, or one that cannot be used.
     """
     if name == "prefix-scan":
-        from coba_rl.tasks.prefix_scan import PrefixScan
-
-        task = PrefixScan()
-        return task, task.heldout_problems()
+        return PrefixScan(), PrefixScan().heldout_problems()
     need(["math_verify"], f"task {name!r}")
     from coba_rl.tasks.math import BENCHMARKS, MathTask, load_benchmark
 
@@ -84,12 +84,10 @@ def without_overlong(
     return kept
 
 
-def policy_source(config: RunConfig) -> str:
-    """Folder or hub name of the policy; the shipped one of the regime when none is named."""
-    if config.policy.model is not None:
-        return config.policy.model
-    if config.task.name != "prefix-scan":
-        raise ConfigError(f"task.name={config.task.name!r} needs policy.model: a folder or hub name.")
-    from coba_rl.tasks.policy import policy_path
+def policy_source(config: RunConfig, task: Task) -> str:
+    """Folder or hub name of the policy; the shipped one of the regime when prefix-scan has none named."""
+    if config.policy.model is None and isinstance(task, PrefixScan):
+        from coba_rl.tasks.policy import policy_path
 
-    return str(policy_path(config.task.regime))
+        return str(policy_path(task.regime))
+    return str(config.policy.model)

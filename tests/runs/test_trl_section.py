@@ -13,11 +13,11 @@ import pytest
 from trl import GRPOConfig
 
 from coba_rl.allocation import STRATEGIES
-from coba_rl.cli import trl_config
-from coba_rl.cli.config import RunConfig
-from coba_rl.cli.trl_settings import CHOICES, ELSEWHERE, read_settings
 from coba_rl.errors import ConfigError
 from coba_rl.hosts.trl import CobaGRPOConfig
+from coba_rl.runs import trl_config
+from coba_rl.runs.config import RunConfig
+from coba_rl.runs.trl_settings import CHOICES, ELSEWHERE, read_settings
 
 HINTS = typing.get_type_hints(CobaGRPOConfig)
 DEFAULTS = {
