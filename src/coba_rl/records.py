@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -158,15 +158,7 @@ def read_records(file: Path, kind: type[Record]) -> list[Record]:
         ...     read_records(file, EvaluationRecord)
         [EvaluationRecord(step=0, engine='transformers', accuracy={'a': 0.5, 'b': None})]
     """
-    found: list[Record] = []
-    try:
-        for line in read_jsonl(file):
-            found.append(_adapter(kind).validate_python(line))
-    except ValidationError as error:
-        raise _damaged(file, len(found) + 1, explained(error)) from None
-    except (ValueError, RecursionError) as error:
-        raise _damaged(file, len(found) + 1, str(error)) from None
-    return found
+    return _read(file, _adapter(kind).validate_python)
 
 
 def read_metrics(file: Path) -> list[dict[str, Any]]:
@@ -175,14 +167,25 @@ def read_metrics(file: Path) -> list[dict[str, Any]]:
     Raises:
         StateError: A line is no object with a step; the message names file and line.
     """
-    found: list[dict[str, Any]] = []
+    return _read(file, _with_step)
+
+
+def _with_step(line: Any) -> dict[str, Any]:
+    if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+        raise ValueError("expected an object with a whole number as its 'step'")
+    return line
+
+
+def _read(file: Path, checked: Callable[[Any], Record]) -> list[Record]:
+    found: list[Record] = []
     try:
         for line in read_jsonl(file):
-            if not isinstance(line, dict) or not isinstance(line.get("step"), int):
-                raise ValueError("expected an object with a whole number as its 'step'")
-            found.append(line)
+            found.append(checked(line))
     except (ValueError, RecursionError) as error:
-        raise _damaged(file, len(found) + 1, str(error)) from None
+        wrong = explained(error) if isinstance(error, ValidationError) else str(error)
+        raise StateError(
+            f"{str(file)!r} is damaged in line {len(found) + 1}: {wrong}. Delete the broken line."
+        ) from None
     return found
 
 
@@ -210,11 +213,9 @@ def read_summary(file: Path) -> RunSummary | None:
         return _adapter(RunSummary).validate_python(value)
     except StateError:
         raise
-    except ValidationError as error:
-        wrong = explained(error)
     except (ValueError, RecursionError) as error:
-        wrong = str(error)
-    raise StateError(f"{str(file)!r} is damaged: {wrong}. Delete it and resume.")
+        wrong = explained(error) if isinstance(error, ValidationError) else str(error)
+        raise StateError(f"{str(file)!r} is damaged: {wrong}. Delete it and resume.") from None
 
 
 def explained(error: ValidationError) -> str:
@@ -222,10 +223,6 @@ def explained(error: ValidationError) -> str:
     first = error.errors()[0]
     where = ".".join(map(str, first["loc"])) or "the record"
     return f"{where} is {first['input']!r}: {first['msg'].lower()}"
-
-
-def _damaged(file: Path, line: int, wrong: str) -> StateError:
-    return StateError(f"{str(file)!r} is damaged in line {line}: {wrong}. Delete the broken line.")
 
 
 @cache

@@ -8,6 +8,7 @@ import os
 import pickle
 import shutil
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ from trl_tiny import prompts
 
 import coba_rl
 from coba_rl.cli import main
-from coba_rl.errors import CobaError, StateError, UnknownStrategyError
+from coba_rl.errors import CobaError, OptionError, StateError, UnknownStrategyError
 from coba_rl.hosts.state import read_state, write_state
-from coba_rl.runs.config import AllocationConfig, RunConfig, load_config
+from coba_rl.runs.config import AllocationConfig, RunConfig, TaskConfig, load_config
+from coba_rl.runs.tasks import configured_task
 from coba_rl.tasks.policy import policy_path
 
 pytestmark = [pytest.mark.trl, pytest.mark.filterwarnings("ignore::FutureWarning")]
@@ -187,15 +189,26 @@ def test_no_text_in_a_configuration_is_code(foreign_module: str, tmp_path: Path,
         for text in hostile:
             file.write_text(f"[{section}]\n{key} = {json.dumps(text)}\n")
             with suppress(CobaError):
-                load_config(file, {})
+                configured_task(load_config(file, {}).task)
     assert not mark.exists()
 
 
-def test_only_module_and_class_name_code(foreign_module: str, mark: Path) -> None:
-    with pytest.raises(UnknownStrategyError, match="Unknown strategy"):
-        AllocationConfig(strategy=foreign_module).spec().build()
+@pytest.mark.parametrize(
+    ("build", "error"),
+    [
+        (lambda name: AllocationConfig(strategy=name).spec().build(), UnknownStrategyError),
+        (lambda name: configured_task(TaskConfig(name=name)), OptionError),
+    ],
+    ids=["strategy", "task"],
+)
+def test_only_module_and_class_name_code(
+    build: Callable[[str], Any], error: type[CobaError], foreign_module: str, mark: Path
+) -> None:
+    with pytest.raises(error, match="Unknown"):
+        build(foreign_module)
     assert not mark.exists()
-    AllocationConfig(strategy=f"{foreign_module}:Mine").spec().build()
+    with suppress(OptionError):  # the module holds a strategy
+        build(f"{foreign_module}:Mine")
     assert mark.exists()
 
 
