@@ -56,6 +56,7 @@ MISTAKES = {
     "no steps": (["--training.steps", "0"], "greater than or equal to 1"),
     "bounds upside down": (["--allocation.min_budget", "200"], "1 ≤ fewest ≤ most"),
     "mean budget outside the bounds": (["--allocation.max_budget", "8"], "must lie within"),
+    "updates that do not divide": (["--training.updates_per_step", "7"], "updates_per_step=7 on 1 process"),
     "micro batch that does not divide": (["--training.micro_batch_size", "7"], "does not divide"),
     "missing config file": (["nowhere.toml"], "does not exist"),
     # task, data and model

@@ -165,3 +165,34 @@ def test_every_field_that_the_run_sets_is_decided_elsewhere_or_free(monkeypatch:
         *("save_total_limit", "report_to", "disable_tqdm"),
         *("use_cpu", "bf16", "gradient_checkpointing"),
     }
+
+
+@pytest.mark.parametrize(
+    ("world", "training", "message"),
+    [
+        ("3", {}, r"on 3 process\(es\) does not divide the 1024 rollouts"),
+        ("2", {"updates_per_step": 1024}, "does not divide the 1024 rollouts"),
+        ("2", {"micro_batch_size": 1024}, "does not divide the 512 rollouts that each process has"),
+    ],
+)
+def test_sizes_that_do_not_divide_over_processes_are_refused(
+    world: str, training: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", world)
+    config = RunConfig.model_validate({"training": training})
+    with pytest.raises(ConfigError, match=message):
+        trl_config.make_trl_config(config, Path("never"), 9)
+
+
+def test_sizes_are_cut_into_updates_processes_and_forward_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    config = RunConfig.model_validate(
+        {"training": {"updates_per_step": 4, "micro_batch_size": 32, "steps": 5}}
+    )
+    assert trl_config._sizes(config.training) == {
+        "max_steps": 20,
+        "num_generations": 16,
+        "per_device_train_batch_size": 32,
+        "gradient_accumulation_steps": 4,  # 1024 rollouts / 4 updates / 2 processes / 32
+        "steps_per_generation": 16,
+    }

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.verl, pytest.mark.filterwarnings("default")]
 
 def small() -> RunConfig:
     """Two steps, each of all 32 prompts."""
-    task = TaskConfig.model_validate({"num_train": 32, "num_heldout": 16})
+    task = TaskConfig.model_validate({"name": "prefix-scan", "num_train": 32, "num_heldout": 16})
     return verl_config("coba", steps=2, seed=0).model_copy(update={"task": task})
 
 

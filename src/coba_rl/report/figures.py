@@ -138,8 +138,8 @@ def value_figure(name: str, stages: Sequence[ValueStage]) -> str:
             look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "alpha": 0.75}
             rates = stage.pass_rates[shown]
             top.plot(rates, stage.values[shown], line, label=f"step {stage.step:,}", **look)
-            bottom.plot(rates, stage.budgets[shown], "", **look)
-        top.set(ylabel="value at the mean budget", xlim=(-0.02, 1.02))
+            bottom.plot(rates, stage.budgets[shown], linestyle="none", **look)
+        top.set(ylabel="value", xlim=(-0.02, 1.02))
         top.set_ylim(bottom=0.0)
         bottom.set(xlabel="believed pass rate p", ylabel="rollouts given")
         given = np.concatenate([stage.budgets for stage in stages])

@@ -164,31 +164,17 @@ def check_config(config: RunConfig) -> None:
     """Refuse sections that do not fit together, as far as that shows without data and model.
 
     Raises:
-        ConfigError: Sizes that do not divide or leave the bounds, or a task without its data or model.
+        ConfigError: A mean budget outside the bounds, or a task without its data or model.
         OptionError, UnknownStrategyError: From the allocation section.
     """
-    config.allocation.spec().build()
-    _check_sizes(config.training, config.allocation)
-    _check_task(config.task, config.policy)
-
-
-def _check_sizes(training: TrainingConfig, allocation: AllocationConfig) -> None:
+    training, allocation = config.training, config.allocation
+    allocation.spec().build()
     if not allocation.min_budget <= training.rollouts_per_prompt <= allocation.max_budget:
         raise ConfigError(
             f"training.rollouts_per_prompt={training.rollouts_per_prompt} is the mean budget and must lie within "
             f"allocation.min_budget={allocation.min_budget} and max_budget={allocation.max_budget}."
         )
-    rollouts = training.prompts_per_step * training.rollouts_per_prompt
-    if rollouts % training.updates_per_step:
-        raise ConfigError(
-            f"training.updates_per_step={training.updates_per_step} does not divide the {rollouts} rollouts of a step."
-        )
-    per_update = rollouts // training.updates_per_step
-    micro = training.micro_batch_size or per_update
-    if per_update % micro:
-        raise ConfigError(
-            f"training.micro_batch_size={micro} does not divide the {per_update} rollouts of an update."
-        )
+    _check_task(config.task, config.policy)
 
 
 def _check_task(task: TaskConfig, policy: PolicyConfig) -> None:

@@ -48,16 +48,19 @@ def make_trl_config(config: RunConfig, output_dir: Path, max_completion_length: 
 def _sizes(training: TrainingConfig) -> dict[str, Any]:
     """P·G rollouts of a step, cut into optimiser updates, processes and forward passes."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
-    per_update = training.prompts_per_step * training.rollouts_per_prompt // training.updates_per_step
-    if per_update % world:
-        raise ConfigError(f"The {per_update} rollouts of an update do not divide over {world} processes.")
-    micro = training.micro_batch_size or per_update // world
-    if (per_update // world) % micro:
+    rollouts, updates = training.prompts_per_step * training.rollouts_per_prompt, training.updates_per_step
+    if rollouts % (updates * world):
         raise ConfigError(
-            f"training.micro_batch_size={micro} does not divide the {per_update // world} rollouts that each "
-            f"of {world} processes has in an update."
+            f"training.updates_per_step={updates} on {world} process(es) does not divide the {rollouts} rollouts of a "
+            "step into equal parts. Change it, training.prompts_per_step or training.rollouts_per_prompt."
         )
-    accumulation = per_update // world // micro
+    each = rollouts // (updates * world)
+    micro = training.micro_batch_size or each
+    if each % micro:
+        raise ConfigError(
+            f"training.micro_batch_size={micro} does not divide the {each} rollouts that each process has in an update."
+        )
+    accumulation = each // micro
     return {
         "max_steps": training.steps * training.updates_per_step,
         "num_generations": training.rollouts_per_prompt,

@@ -38,6 +38,18 @@ CHOICES: dict[str, Any] = {
 }
 """Fields that are `str` to TRL, which refuses a wrong one in the midst of training."""
 
+_PACKAGES = {"use_vllm": "vllm", "use_liger_kernel": "liger_kernel", "deepspeed": "deepspeed"}
+"""Fields → what they need."""
+
+_NAMES = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text in quotes",
+    list: "a list",
+}
+"""Types as messages name them; any other is a table."""
+
 _FILES = ("accelerator_config", "deepspeed", "fsdp_config")
 """Tables that may also be the name of a JSON file."""
 
@@ -118,11 +130,7 @@ def read_settings(section: dict[str, Any]) -> dict[str, Any]:
         if key in ELSEWHERE:
             raise ConfigError(f"Config key 'trl.{key}' cannot be set: {ELSEWHERE[key]}.")
         settings[key] = _read(key, types_by_field[key], value)
-    for key, module in (
-        ("use_vllm", "vllm"),
-        ("use_liger_kernel", "liger_kernel"),
-        ("deepspeed", "deepspeed"),
-    ):
+    for key, module in _PACKAGES.items():
         if settings.get(key):
             need([module], f"trl.{key}")
     return settings
@@ -194,25 +202,19 @@ def _read(key: str, hint: Any, value: Any) -> Any:
     try:
         if isinstance(value, str) and dict in kinds:
             return _read_table(key, value)
-        if (
-            isinstance(value, str)
-            and str not in kinds
-            and type(None) in kinds
-            and value.lower() in ("none", "null")
-        ):
+        word = value.lower() if isinstance(value, str) else ""
+        if word in ("none", "null") and type(None) in kinds and str not in kinds:
             return None
         takes_bool = bool in kinds or Literal[False] in members
         if isinstance(value, bool) and not takes_bool:
             raise ValueError
-        if isinstance(value, str) and takes_bool and value.lower() in ("true", "false"):
-            value = value.lower() == "true"
+        if word in ("true", "false") and takes_bool:
+            value = word == "true"
         config = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
         return TypeAdapter(hint, config=config).validate_python(value)
     except ValueError:
-        expected = " or ".join(
-            dict.fromkeys(_named(member) for member in members if member is not type(None))
-        )
-        raise ConfigError(f"Config key 'trl.{key}' is {value!r}: expected {expected}.") from None
+        named = dict.fromkeys(_named(member) for member in members if member is not type(None))
+        raise ConfigError(f"Config key 'trl.{key}' is {value!r}: expected {' or '.join(named)}.") from None
 
 
 def _read_table(key: str, text: str) -> Any:
@@ -227,13 +229,4 @@ def _read_table(key: str, text: str) -> Any:
 def _named(kind: Any) -> str:
     if typing.get_origin(kind) is Literal:
         return "one of " + ", ".join(map(repr, typing.get_args(kind)))
-    if kind is type(None):
-        return ""
-    names = {
-        bool: "true or false",
-        int: "a whole number",
-        float: "a number",
-        str: "text in quotes",
-        list: "a list",
-    }
-    return names.get(typing.get_origin(kind) or kind, "a table")
+    return _NAMES.get(typing.get_origin(kind) or kind, "a table")
