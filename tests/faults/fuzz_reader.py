@@ -71,16 +71,21 @@ NESTED = (b"[" * 3000, b'{"a":' * 600, b"a = " + b"[" * 3000)
 """Deeper than the interpreter's stack."""
 
 
-def new_memory() -> AllocatorMemory:
-    return AllocatorMemory(BudgetAllocator("coba", bounds=(2, 16)))
+def new_session() -> BudgetSession:
+    allocator = BudgetAllocator("coba", bounds=(2, 16))
+    return BudgetSession(allocator, settings={"num_generations": 8}, data_ids=lambda: ["a", "c"])
 
 
 def save_state() -> list[Path]:
-    """The files of an allocator that has seen three prompts."""
-    memory = new_memory()
-    for _ in range(2):
-        memory.observe(memory.allocator.allocate(["a", "b", 7], 24), np.arange(24) % 2.0)
-    memory.save(FOLDER, {"num_generations": 8})
+    """The files of a session that has seen three prompts and waits for the rollouts of a fourth."""
+    session = new_session()
+    for step in (1, 2):
+        session.plan(["a", "b", 7], 24)
+        session.record_all(np.arange(24) % 2.0)
+        session.finish(step)
+    session.plan(["d"], 8)
+    session.record([Outcome(6, 0, 1.0)])
+    session.save(FOLDER)
     return sorted(FOLDER.glob("coba_*"))
 
 
@@ -99,7 +104,7 @@ def state(raw: bytes) -> None:
     for file, whole in SAVED.items():
         file.write_bytes(whole)
     [*SAVED][raw[-1] % len(SAVED)].write_bytes(raw[:-1])
-    new_memory().load(FOLDER, {"num_generations": 8}, ["a", "c"])
+    new_session().load(FOLDER)
 
 
 def data(raw: bytes) -> None:

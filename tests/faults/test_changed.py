@@ -14,7 +14,7 @@ from runs import contents, train_here
 from coba_rl.allocation import BudgetAllocator
 from coba_rl.cli import main
 from coba_rl.files import read_jsonl
-from coba_rl.hosts.trl.memory import AllocatorMemory
+from coba_rl.hosts.session import BudgetSession
 from coba_rl.runs.folder import RunFolder
 from coba_rl.tasks.math import MathTask
 from coba_rl.tasks.policy import policy_path
@@ -70,13 +70,13 @@ def records(folder: Path, step: int) -> list[dict[str, Any]]:
     return [record for record in read_jsonl(folder / "run" / "allocations.jsonl") if record["step"] == step]
 
 
-def histories(folder: Path) -> AllocatorMemory:
+def histories(folder: Path) -> BudgetAllocator:
     """The allocator as it was saved, before anything was trained again."""
-    memory = AllocatorMemory(BudgetAllocator("coba"))
+    session = BudgetSession(BudgetAllocator("coba"))
     checkpoint = RunFolder(folder / "run").last_checkpoint()
     assert checkpoint is not None
-    memory.load(checkpoint, {})
-    return memory
+    session.load(checkpoint)
+    return session.allocator
 
 
 def edited(row: dict[str, str]) -> dict[str, str]:
@@ -110,9 +110,9 @@ def test_histories_follow_the_prompts_and_what_no_longer_matches_is_counted(
         problem.prompt_id for problem in MathTask(str(folder / "data.jsonl")).train_problems()
     }
     ids = [record["prompt_id"] for record in now]
-    known = before.allocator.strategy.seen(ids)
+    known = before.strategy.seen(ids)
     assert known.sum() >= len(ids) - 3
-    assert [record["pass_rate"] for record in now] == before.allocator.strategy.pass_rates(ids).tolist()
+    assert [record["pass_rate"] for record in now] == before.strategy.pass_rates(ids).tolist()
 
 
 @pytest.mark.parametrize(

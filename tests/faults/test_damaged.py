@@ -13,11 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from runs import SMALL, contents, message, train, train_here
 
 from coba_rl.errors import CobaError, ConfigError, StateError
-from coba_rl.hosts.state import read_state
+from coba_rl.hosts.state import STATE_FILE, read_state, write_state
 from coba_rl.records import AllocationRecord, EvaluationRecord
 from coba_rl.report import write_run_report
 from coba_rl.runs.folder import RunFolder
@@ -73,7 +74,7 @@ def flip_a_bit(raw: bytes, draw: random.Random) -> bytes:
 def test_every_damaged_file_of_a_checkpoint_is_named(run_folder: RunFolder) -> None:
     draw = random.Random(0)
     files = [path for path in last_checkpoint(run_folder).iterdir() if path.name != "COMPLETE"]
-    assert {"model.safetensors", "optimizer.pt", "coba_state.json"} <= {path.name for path in files}
+    assert {"model.safetensors", "optimizer.pt", STATE_FILE} <= {path.name for path in files}
     run_folder.check_last_checkpoint()
     for file in files:
         whole = file.read_bytes()
@@ -156,35 +157,38 @@ def test_a_damaged_record_is_named_by_the_report(run_folder: RunFolder, name: st
 
 
 def test_a_state_of_brackets_is_damaged(run_folder: RunFolder) -> None:
-    (last_checkpoint(run_folder) / "coba_state.json").write_text("[" * 3000)
-    with pytest.raises(StateError, match=r"coba_state\.json"):
+    brackets = np.frombuffer(b"[" * 100_000, np.uint8)
+    np.savez(last_checkpoint(run_folder) / STATE_FILE, state=brackets)
+    with pytest.raises(StateError, match=STATE_FILE):
         read_state(last_checkpoint(run_folder))
 
 
 # States of another version
 
 
-def set_version(text: str, version: int) -> str:
-    return json.dumps({**json.loads(text), "version": version})
+def with_version(state: dict[str, Any]) -> dict[str, Any]:
+    return {**state, "version": 99}
 
 
-def set_allocator_version(text: str, version: int) -> str:
-    state = json.loads(text)
-    return json.dumps({**state, "allocator": {**state["allocator"], "version": version}})
+def with_allocator_version(state: dict[str, Any]) -> dict[str, Any]:
+    return {**state, "allocator": with_version(state["allocator"])}
 
 
-@pytest.mark.parametrize("change", [set_version, set_allocator_version])
+@pytest.mark.parametrize("change", [with_version, with_allocator_version])
 def test_a_state_of_a_future_version_is_refused_untouched(
-    run_folder: RunFolder, capsys: pytest.CaptureFixture[str], change: Callable[[str, int], str]
+    run_folder: RunFolder,
+    capsys: pytest.CaptureFixture[str],
+    change: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> None:
     checkpoint = last_checkpoint(run_folder)
-    state = checkpoint / "coba_state.json"
-    state.write_text(change(state.read_text(), 99))
+    state = read_state(checkpoint)
+    assert state is not None
+    write_state(checkpoint, change(state))
     run_folder.mark_complete(checkpoint, 3)
     before = contents(run_folder.path)
     assert resume(run_folder) == 2
     *_, line = capsys.readouterr().err.strip().splitlines()
-    assert "coba_state.json" in line
+    assert STATE_FILE in line
     assert "version 99" in line
     assert "Install the coba-rl that wrote it" in line
     assert contents(run_folder.path) == before
@@ -194,7 +198,7 @@ def test_a_mark_of_a_future_version_is_refused_untouched(
     run_folder: RunFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mark = last_checkpoint(run_folder) / "COMPLETE"
-    mark.write_text(set_version(mark.read_text(), 99))
+    mark.write_text(json.dumps(with_version(json.loads(mark.read_text()))))
     before = contents(run_folder.path)
     assert resume(run_folder) == 2
     assert "version 99" in capsys.readouterr().err

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from coba_rl.hosts.trl.memory import AllocatorMemory
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -22,6 +21,7 @@ from hypothesis.stateful import (
 
 from coba_rl import STRATEGIES, BudgetAllocator
 from coba_rl.errors import InfeasibleBudgetError
+from coba_rl.hosts.session import BudgetSession
 
 IDS = [*range(6), *"abcdef"]
 BATCHES = st.lists(st.sampled_from(IDS), min_size=1, max_size=10)
@@ -39,10 +39,10 @@ class Machine(RuleBasedStateMachine):
         """The release is copied with its quirks: it splits too small a total, and treats twins by their rows."""
         return self.name == "coba-release"
 
-    def new(self) -> AllocatorMemory:
+    def new(self) -> BudgetSession:
         allocator = BudgetAllocator(self.name, bounds=(LOW, HIGH))
         allocator.begin(20)
-        return AllocatorMemory(allocator)
+        return BudgetSession(allocator)
 
     @initialize()
     def start(self) -> None:
@@ -96,16 +96,16 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def save_and_load(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            self.resumed.save(folder, {})
+            self.resumed.save(folder)
             self.resumed = self.new()
-            assert self.resumed.load(folder, {}) == []
+            assert self.resumed.load(folder) == []
 
     @rule()
     def load_over_what_was_learned_since(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            self.resumed.save(folder, {})
+            self.resumed.save(folder)
             self.resumed.allocator.observe(["a", "later"], [1.0, 0.0])
-            self.resumed.load(folder, {})
+            self.resumed.load(folder)
 
     @precondition(lambda self: self.last is not None and not self.is_release)
     @rule(data=st.data())
@@ -119,9 +119,9 @@ class Machine(RuleBasedStateMachine):
 
     def copy(self) -> BudgetAllocator:
         with tempfile.TemporaryDirectory() as folder:
-            self.straight.save(folder, {})
+            self.straight.save(folder)
             copy = self.new()
-            copy.load(folder, {})
+            copy.load(folder)
         return copy.allocator
 
     @invariant()

@@ -9,9 +9,9 @@ from pathlib import Path
 from coba_rl.bench import QUICK, Effort, Part, as_dict, measure, write_parts
 from coba_rl.bench.results import COLUMNS, cells, facts
 from coba_rl.cli.outputs import check_folder
-from coba_rl.packages import need
 from coba_rl.cli.progress import counting
 from coba_rl.cli.tables import print_json, print_table
+from coba_rl.packages import need
 
 _HOSTS, _QUICK_HOSTS = (40, 64), (2, 8)
 """Steps of each trainer, and prompts of a step."""

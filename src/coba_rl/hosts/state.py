@@ -25,7 +25,7 @@ STATE_VERSION = 1
 _TEXT = "state"
 _ARRAY = "array"
 _DAMAGE = (
-    AttributeError, EOFError, KeyError, MemoryError, NotImplementedError, OverflowError, RecursionError, RuntimeError,
+    AttributeError, EOFError, KeyError, MemoryError, NotImplementedError, OSError, OverflowError, RecursionError, RuntimeError,
     SyntaxError, TypeError, ValueError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 """What readers of an archive raise when its bytes are others than were written."""
