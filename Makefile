@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 BIN_VERL := .venv-verl/bin
-CODE := src tests docs recipes
+CODE := src tests docs recipes examples
 NEW_RUN = runs/$(shell date +%Y-%m-%d-%H%M%S)
 export TOKENIZERS_PARALLELISM := false
 
@@ -27,7 +27,7 @@ lint: env        ## style, types, architecture, spelling, dependencies
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ty check src
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/typos src docs README.md CONTRIBUTING.md CHANGELOG.md
+	$(BIN)/typos src docs examples README.md CONTRIBUTING.md CHANGELOG.md
 	$(BIN)/deptry src
 
 chromium:        # for the tests that look at report pages

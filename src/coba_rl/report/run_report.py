@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -54,21 +55,8 @@ def write_run_report(folder: Path, output: Path | None = None) -> Path:
 
 
 def run_sections(run: RunRecords) -> list[Section]:
-    """The sections of a run's report, in the order of reading."""
-    overview = [*(Text(text) for text in verdict(run)), Table("The run", [], key_facts(run))]
-    sections = [
-        Section("verdict", "What this run shows", overview),
-        learning_section(run),
-        budget_section(run),
-        preference_section(run),
-        dead_groups_section(run),
-        transition_section(run),
-        _numbers_section(run),
-    ]
-    if run.config_text:
-        code = Code("Show the resolved configuration", run.config_text)
-        sections.append(Section("configuration", "Configuration", [code]))
-    return sections
+    """The sections of a run's report, in the order of reading; those of `SECTIONS` that have something to say."""
+    return [section for make in SECTIONS if (section := make(run)) is not None]
 
 
 def _title(run: RunRecords) -> str:
@@ -109,3 +97,26 @@ def _numbers_section(run: RunRecords) -> Section:
 
 def _cell(value: float | None, form: str) -> str:
     return "–" if value is None or math.isnan(value) else format(value, form)
+
+
+def _verdict_section(run: RunRecords) -> Section:
+    texts = [Text(text) for text in verdict(run)]
+    return Section("verdict", "What this run shows", [*texts, Table("The run", [], key_facts(run))])
+
+
+def _configuration_section(run: RunRecords) -> Section | None:
+    code = Code("Show the resolved configuration", run.config_text)
+    return Section("configuration", "Configuration", [code]) if run.config_text else None
+
+
+SECTIONS: tuple[Callable[[RunRecords], Section | None], ...] = (
+    _verdict_section,
+    learning_section,
+    budget_section,
+    preference_section,
+    dead_groups_section,
+    transition_section,
+    _numbers_section,
+    _configuration_section,
+)
+"""What a run's page consists of; None leaves a section out."""
