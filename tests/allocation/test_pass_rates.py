@@ -251,14 +251,6 @@ def test_thousands_of_prompts_keep_their_own_numbers(name: str) -> None:
     assert resumed.estimate(["another"])[0] == pytest.approx(0.5, abs=0.1 if name == "ability" else 1e-6)
 
 
-@pytest.mark.parametrize("name", sorted(ESTIMATORS))
-def test_asking_about_a_prompt_does_not_make_it_seen(name: str) -> None:
-    estimator = make_estimator(name)
-    estimator.estimate(["a"])
-    assert not estimator.seen(["a"])[0]
-    assert len(estimator.table) == 0
-
-
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
