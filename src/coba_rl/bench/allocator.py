@@ -137,6 +137,7 @@ def measure_training_step(solvers: Part, num_steps: int = 6) -> Part:
         "`fast` on a batch of 512 prompts and 8,192 rollouts.",
     )
     try:
+        import scipy  # noqa: F401  (a lab run measures with it)
         from transformers.utils import logging
 
         from coba_rl.lab.run import LabConfig, LabRun

@@ -35,8 +35,8 @@ def parse_overrides(overrides: dict[str, dict[str, str]]) -> dict[str, dict[str,
     """Read the values of `--section.key VALUE` as TOML; what is not TOML is text.
 
     Example:
-        >>> parse_overrides({"allocation": {"kappa": "15", "strategy": "coba", "prior": "[1, 1]"}})
-        {'allocation': {'kappa': 15, 'strategy': 'coba', 'prior': [1, 1]}}
+        >>> parse_overrides({"allocation": {"kappa": "15", "strategy": "coba", "estimator": '{name = "drift"}'}})
+        {'allocation': {'kappa': 15, 'strategy': 'coba', 'estimator': {'name': 'drift'}}}
     """
     return {
         section: {key: _parse_value(text) for key, text in keys.items()}

@@ -67,6 +67,7 @@ class CobaGRPOTrainer(GRPOTrainer):
     | `coba/unseen_prompts` | prompts of the batch without a history |
     | `coba/expected_dead_groups` | expected share of groups whose rollouts all score alike |
     | `coba/failure_rate` | smoothed failure rate F̄ |
+    | `coba/transformed_failure_rate` | F̃ of Eq. 6 (coba-paper, explore-exploit, coba-release) |
     | `coba/alpha`, `coba/beta`, `coba/tau` | shape of the value function (strategies that have one) |
     | `coba/success_per_prompt` | mean over prompts of the batch's pass rate: compare strategies by this |
     | `coba/success_per_rollout` | mean over rollouts |
