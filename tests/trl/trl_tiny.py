@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -205,7 +205,7 @@ class Tiny:
         )
         run.trainer.remove_callback(PrinterCallback)
         if coba:
-            run.trainer.allocation_log = lambda records: run.records.append(list(map(asdict, records)))
+            run.trainer.allocation_log = run.records.append
         return run
 
     def train(
