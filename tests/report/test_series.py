@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coba_rl.records import AllocationRecord
-from coba_rl.report.records import Allocations
+from coba_rl.files import append_jsonl
+from coba_rl.records import AllocationRecord, append_records
+from coba_rl.report.records import Allocations, read_run
 from coba_rl.report.series import (
     BIN_EDGES,
     BIN_NAMES,
     Windows,
     bin_place,
     budget_by_bin,
+    generated_tokens,
     moving_average,
     rollouts_by_bin,
+    tokens_so_far,
     visit_transitions,
 )
 
@@ -107,3 +112,16 @@ def test_transitions_compare_the_first_judged_visit_with_the_last() -> None:
     wanted[2, 4] = 1  # b, whose first visit brought no attempt
     assert transitions.counts.tolist() == wanted.tolist()
     assert visit_transitions(Allocations.from_records(rows[:3])) is None
+
+
+@pytest.mark.parametrize("name", ["completions/mean_length", "response_length/mean"])
+def test_tokens_are_budgets_times_the_mean_length_of_their_step(name: str, tmp_path: Path) -> None:
+    given = {1: (4, 8), 3: (2,)}
+    for step, budgets in given.items():
+        rows = [AllocationRecord(step, "a", None, None, budget, 0.0, budget) for budget in budgets]
+        append_records(tmp_path / "allocations.jsonl", rows)
+    append_jsonl(tmp_path / "metrics.jsonl", [{"step": 1, name: 2.5}, {"step": 2, name: 9.0}])
+    assert tokens_so_far(read_run(tmp_path)) is None, "the length of step 3 is not known"
+    append_jsonl(tmp_path / "metrics.jsonl", [{"step": 3, name: 4.0}])
+    assert tokens_so_far(read_run(tmp_path)).tolist() == [0.0, 30.0, 30.0, 38.0]  # type: ignore[union-attr]
+    assert generated_tokens(read_run(tmp_path)) == 38

@@ -90,9 +90,7 @@ class EvaluateCommand:
             model = AutoModelForCausalLM.from_pretrained(
                 self.model,
                 trust_remote_code=False,
-                device_map="auto"
-                if torch.cuda.is_available()
-                else None,  # over all GPUs, if one is too small
+                device_map="auto" if torch.cuda.is_available() else None,  # all GPUs, if one is too small
             )
         except (OSError, ValueError, ImportError) as error:
             raise ConfigError(f"model {self.model!r} cannot be loaded: {error}") from None

@@ -62,7 +62,7 @@ def _curve(success_S: np.ndarray, x_S: np.ndarray, heldout: list[tuple[float, Es
 
 def _spent(run: RunRecords) -> tuple[str, np.ndarray]:
     """Unit and (1 + last step,) amount generated up to each step, from step 0: tokens, or rollouts without their lengths."""
-    unit, spent = "tokens", tokens_so_far(run.step_S, run.mean_length_S, run.allocations)
+    unit, spent = "tokens", tokens_so_far(run)
     if spent is None:
         unit, spent = "rollouts", np.cumsum(np.bincount(run.allocations.step_A, run.allocations.budget_A))
     last = max(run.steps_done, *(record.step for record in run.heldout), 0)

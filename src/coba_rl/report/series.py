@@ -12,7 +12,7 @@ import numpy as np
 
 from coba_rl.evaluate import Transitions, difficulty_transitions
 from coba_rl.records import PassRateBin
-from coba_rl.report.records import Allocations
+from coba_rl.report.records import Allocations, RunRecords
 
 BIN_EDGES = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1.0)
 """Edges of the pass-rate bins in which rollouts are counted."""
@@ -162,36 +162,23 @@ def rollouts_cells(row: PassRateBin) -> list[str]:
     ]
 
 
-def generated_tokens(step_S: np.ndarray, mean_length_S: np.ndarray, allocations: Allocations) -> int | None:
+def generated_tokens(run: RunRecords) -> int | None:
     """Tokens of all completions of a run; see `tokens_so_far`."""
-    tokens = tokens_so_far(step_S, mean_length_S, allocations)
+    tokens = tokens_so_far(run)
     return None if tokens is None else round(float(tokens[-1]))
 
 
-def tokens_so_far(
-    step_S: np.ndarray, mean_length_S: np.ndarray, allocations: Allocations
-) -> np.ndarray | None:
+def tokens_so_far(run: RunRecords) -> np.ndarray | None:
     """Tokens of a run's completions up to each step; None unless every step with allocations logged a mean length.
-
-    Args:
-        step_S: Steps, counted from 1.
-        mean_length_S: Mean tokens of the completions generated for each; NaN where none was logged.
-        allocations: What was generated.
 
     Returns:
         (1 + last step,) generated up to and including each step, from step 0.
-
-    Example:
-        >>> from coba_rl.records import AllocationRecord
-        >>> record = AllocationRecord(1, "a", pass_rate=None, value=None, budget=4, successes=1.0, attempts=4)
-        >>> tokens_so_far(np.array([1]), np.array([2.5]), Allocations.from_records([record])).tolist()
-        [0.0, 10.0]
     """
-    lengths = dict(zip(step_S.tolist(), mean_length_S.tolist(), strict=True))
-    length_A = np.array([lengths.get(step, np.nan) for step in allocations.step_A.tolist()])
+    told, lengths = run.allocations, dict(zip(run.step_S.tolist(), run.mean_length_S.tolist(), strict=True))
+    length_A = np.array([lengths.get(step, np.nan) for step in told.step_A.tolist()])
     if not len(length_A) or not np.isfinite(length_A).all():
         return None
-    return np.cumsum(np.bincount(allocations.step_A, allocations.budget_A * length_A))
+    return np.cumsum(np.bincount(told.step_A, told.budget_A * length_A))
 
 
 def visit_transitions(allocations: Allocations) -> Transitions | None:

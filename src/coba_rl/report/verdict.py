@@ -83,7 +83,7 @@ def _spent_facts(run: RunRecords) -> list[list[str]]:
         return []
     budget_A = run.allocations.budget_A
     low, high = int(budget_A.min()), int(budget_A.max())
-    tokens = generated_tokens(run.step_S, run.mean_length_S, run.allocations)
+    tokens = generated_tokens(run)
     return [
         ["rollouts", f"{int(budget_A.sum()):,}"],
         *([] if tokens is None else [["generated tokens", f"{tokens:,}"]]),

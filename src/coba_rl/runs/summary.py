@@ -43,7 +43,7 @@ def summarise(config: RunConfig, folder: RunFolder, seconds: float) -> RunSummar
         strategy=config.allocation.strategy,
         steps=config.training.steps,
         rollouts=int(budget_A.sum()),
-        tokens=generated_tokens(run.step_S, run.mean_length_S, run.allocations),
+        tokens=generated_tokens(run),
         budget_min=int(budget_A.min(initial=config.allocation.max_budget)),
         budget_max=int(budget_A.max(initial=0)),
         dead_groups=float(np.nanmean(dead_S)) if np.isfinite(dead_S).any() else 0.0,
