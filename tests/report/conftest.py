@@ -66,26 +66,18 @@ def simulate(folder: Path, strategy: str, steps: int, finished: bool = True) -> 
         success_R = (rng.random(64) < rate_R).astype(float)
         success_R[0] = np.nan if step == 2 else success_R[0]
         allocator.observe([f"p{batch[i]}" for i in allocation.repeat_index], success_R)
-        has_value = strategy.startswith("coba")
-        append_records(folder / "allocations.jsonl", _records(step, allocation, success_R, has_value))
+        value_P = allocator.strategy.value(allocation.pass_rates, 8.0)
+        append_records(folder / "allocations.jsonl", _records(step, allocation, success_R, value_P))
         if step % 6 == 0:
             append_records(folder / "heldout.jsonl", [heldout_record(step)])
         append_jsonl(
             folder / "metrics.jsonl",
-            [{"step": step, "completions/mean_length": 4.0 + 0.5 * step, **logged(allocator)}],
+            [{"step": step, "completions/mean_length": 4.0 + 0.5 * step, **allocator.metrics()}],
         )
         ability += 0.25
     if finished:
         write_summary(folder / "summary.json", summary(strategy, steps, rng))
     return folder
-
-
-def logged(allocator: BudgetAllocator) -> dict[str, float]:
-    """What a step logs; CoBA's shape of preference is there for `coba` and `coba-paper` only."""
-    metrics = allocator.metrics()
-    if "coba/alpha" in metrics:
-        metrics["coba/transformed_failure_rate"] = metrics["coba/failure_rate"] ** 2
-    return metrics
 
 
 def heldout_record(step: int) -> EvaluationRecord:
@@ -96,19 +88,18 @@ def heldout_record(step: int) -> EvaluationRecord:
 
 
 def _records(
-    step: int, allocation: Allocation, success_R: np.ndarray, has_value: bool
+    step: int, allocation: Allocation, success_R: np.ndarray, value_P: np.ndarray | None
 ) -> list[AllocationRecord]:
     rows = []
     for position, prompt_id in enumerate(allocation.prompt_ids):
         outcomes = success_R[allocation.repeat_index == position]
-        rate = float(allocation.pass_rates[position])
-        is_known = not np.isnan(rate)
+        rate, value = allocation.pass_rates[position], np.nan if value_P is None else value_P[position]
         rows.append(
             AllocationRecord(
                 step=step,
                 prompt_id=prompt_id,
-                pass_rate=rate if is_known else None,
-                value=rate * (1.0 - rate) * step if is_known and has_value else None,
+                pass_rate=None if np.isnan(rate) else float(rate),
+                value=None if np.isnan(value) else float(value),
                 budget=int(allocation.budgets[position]),
                 successes=float(np.nansum(outcomes)),
                 attempts=int((~np.isnan(outcomes)).sum()),
