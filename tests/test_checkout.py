@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-CODE = ("src", "tests", "docs", "recipes")
+CODE = ("src", "tests", "docs", "recipes", "examples")
 FILES = ("pyproject.toml", "Makefile", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")
 UNTIDY = "import  sys,os\nx=  1 ;recieve = 2\n"
 
