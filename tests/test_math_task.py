@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from coba_rl.errors import ConfigError, DatasetError
 from coba_rl.tasks import math_verifier
 from coba_rl.tasks.base import content_id
-from coba_rl.tasks.math import BENCHMARKS, BOXED_INSTRUCTION, MathTask, load_benchmark
-from coba_rl.tasks.math_data import Layout, problems_from_rows
+from coba_rl.tasks.math import BENCHMARKS, MathTask, load_benchmark
+from coba_rl.tasks.math_data import BOXED_INSTRUCTION, Layout, problems_from_rows
 from coba_rl.tasks.math_verifier import extract_answer, score_answer
 
 DATA = Path(__file__).parent / "data" / "math"
@@ -63,7 +63,7 @@ def test_dapo_layout_in_every_file_type(tmp_path, suffix):
 
 def test_repeated_rows_are_dropped_counted_and_reported(caplog):
     task = MathTask(data=str(DATA / "dapo.jsonl"))
-    assert (task.loaded.num_rows, task.num_duplicates, len(task.train_problems())) == (11, 7, 4)
+    assert (task.loaded.num_rows, task.loaded.num_duplicates, len(task.train_problems())) == (11, 7, 4)
     assert "7 of 11 rows repeat a prompt and were dropped (4 unique prompts)" in caplog.text
 
 
@@ -119,7 +119,7 @@ def test_rows_without_an_answer_are_left_out_and_counted(caplog, tmp_path):
         {"question": "4", "answer": float("nan")},
     ]
     task = MathTask(data=write(tmp_path / "rows.jsonl", rows))
-    assert (len(task.train_problems()), task.loaded.num_unanswered, task.num_duplicates) == (1, 3, 0)
+    assert (len(task.train_problems()), task.loaded.num_unanswered, task.loaded.num_duplicates) == (1, 3, 0)
     assert "3 of 4 rows have no answer" in caplog.text
 
 
@@ -147,7 +147,7 @@ def test_a_data_set_on_the_hub(monkeypatch, caplog):
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     task = MathTask()
     assert [problem.answer for problem in task.train_problems()] == ["17", "43", "-5", "11"]
-    assert task.num_duplicates == 7
+    assert task.loaded.num_duplicates == 7
     assert asked == [("BytedTsinghua-SIA/DAPO-Math-17k", None, "train")], "read once"
 
 

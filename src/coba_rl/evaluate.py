@@ -15,13 +15,6 @@ import numpy.typing as npt
 
 from coba_rl.allocation.success import graded, reached
 from coba_rl.records import Estimate
-from coba_rl.sampling import sample_completions, score_completions
-
-__all__ = [
-    "DIFFICULTY_CLASSES", "Estimate", "Evaluation", "Transitions", "avg_at_k", "difficulty_classes",
-    "difficulty_transitions", "mean_estimate", "paired_difference", "pass_at_k", "prompt_accuracy",
-    "sample_completions", "score_completions", "summarize",
-]  # fmt: skip
 
 DIFFICULTY_CLASSES = ("0", "(0, 0.2]", "(0.2, 0.8)", "[0.8, 1)", "1")
 """Intervals of the pass rate, hardest first."""
@@ -68,30 +61,6 @@ class Transitions:
         """Where the prompts of each class went, shape (5, 5): rows sum to 1, or are NaN for a class without prompts."""
         totals = self.counts.sum(axis=1, keepdims=True)
         return np.where(totals > 0, self.counts / np.maximum(totals, 1), np.nan)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Fit for JSON: a NaN becomes None."""
-        shares = [[None if np.isnan(share) else share for share in row] for row in self.shares.tolist()]
-        return {"classes": list(DIFFICULTY_CLASSES), "counts": self.counts.tolist(), "shares": shares}
-
-
-def avg_at_k(successes_PK: npt.ArrayLike) -> float:
-    """Mean over prompts of the mean over their judged attempts.
-
-    Args:
-        successes_PK: Shape (P, K), in [0, 1]; NaN for an attempt that could not be judged.
-
-    Returns:
-        A number in [0, 1]; prompts without a judged attempt are left out.
-
-    Raises:
-        ValueError: Wrong shape, a success outside [0, 1], or no judged attempt at all.
-
-    Example:
-        >>> avg_at_k([[1, 0], [1, float("nan")]])
-        0.75
-    """
-    return float(np.nanmean(prompt_accuracy(_as_successes(successes_PK))))
 
 
 def prompt_accuracy(successes_PK: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -261,7 +230,7 @@ def summarize(successes_PK: npt.ArrayLike, *, threshold: float = 1.0, seed: int 
         seed: Of the intervals.
 
     Raises:
-        ValueError: As in `avg_at_k`.
+        ValueError: Wrong shape, a success outside [0, 1], or no judged attempt at all.
 
     Example:
         >>> result = summarize([[1, 0], [0, 0], [1, 1], [1, 0]])

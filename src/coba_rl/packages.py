@@ -10,7 +10,7 @@ from coba_rl.errors import ConfigError
 _EXTRAS = {
     "trl": ("torch", "transformers", "trl", "accelerate", "datasets"),
     "math": ("math_verify", "sympy", "pyarrow"),
-    "report": ("matplotlib", "jinja2", "markupsafe", "scipy"),
+    "report": ("matplotlib", "jinja2", "scipy"),
     "verl": ("verl", "ray", "transfer_queue", "tensordict", "omegaconf", "psutil"),
 }
 """Extra of this package → modules it brings."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from coba_rl.errors import ConfigError
+from coba_rl.tasks.generation import evaluation_mode, prompt_ids
 
 if TYPE_CHECKING:
-    from coba_rl.tasks.base import Problem, Prompt, Task
+    from coba_rl.tasks.base import Problem, Task
 
 
 def sample_completions(
@@ -65,11 +65,11 @@ def sample_completions(
         )
     if not problems:
         return []
-    prompts = [_encode(tokenizer, problem.prompt) for problem in problems]
+    prompts = [prompt_ids(tokenizer, problem.prompt) for problem in problems]
     rows = [prompt for prompt in prompts for _ in range(num_samples)]
     config = _generation_config(model, tokenizer, temperature, top_p, max_new_tokens)
     texts: list[str] = []
-    with _evaluation_mode(model):
+    with evaluation_mode(model):
         for start in range(0, len(rows), batch_size):
             batch = rows[start : start + batch_size]
             texts += _generate(model, tokenizer, batch, config, seed=(seed, start))
@@ -96,16 +96,6 @@ def score_completions(
         scores = (task.score(text, problem.answer) for text in texts)
         row[: len(texts)] = [np.nan if score is None else score for score in scores]
     return successes_PK
-
-
-def _encode(tokenizer: Any, prompt: Prompt) -> list[int]:
-    if isinstance(prompt, str):
-        return list(tokenizer(prompt)["input_ids"])
-    if getattr(tokenizer, "chat_template", None):
-        # The template writes the special tokens itself.
-        text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
-        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
-    return list(tokenizer("\n\n".join(message["content"] for message in prompt) + "\n\n")["input_ids"])
 
 
 def _generation_config(
@@ -156,13 +146,3 @@ def _decode(tokenizer: Any, ids: list[int], ends: list[int]) -> str:
     """Text up to the first end-of-sequence token; the padding after it may not be a special token."""
     length = next((position for position, token in enumerate(ids) if token in ends), len(ids))
     return tokenizer.decode(ids[:length], skip_special_tokens=True)
-
-
-@contextmanager
-def _evaluation_mode(model: Any) -> Generator[None]:
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)

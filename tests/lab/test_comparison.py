@@ -10,7 +10,7 @@ import pytest
 
 from coba_rl.lab.comparison import MEAN_OF_SETTINGS, StudyResults, mean_over_seeds
 from coba_rl.lab.provenance import made_by
-from coba_rl.lab.runner import RunRecord
+from coba_rl.lab.result import LabResult
 from coba_rl.lab.study import check_study
 
 
@@ -41,7 +41,9 @@ def test_every_comparison_states_tokens() -> None:
     )  # fmt: skip
     tokens = {("a", "even"): 100, ("a", "more"): 110, ("b", "even"): 10, ("b", "more"): 13}
     records = [
-        RunRecord(run, [(0, 0.1), (2, 0.2)], [0], [16], [{"tokens": tokens[run.setting, run.arm]}] * 2, 1.0)
+        LabResult(
+            run.config, [(0, 0.1), (2, 0.2)], [0], [16], [{"tokens": tokens[run.setting, run.arm]}] * 2, 1.0
+        )
         for run in study.runs()
     ]
     results = StudyResults(study, records, "")

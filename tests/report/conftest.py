@@ -18,7 +18,7 @@ from coba_rl import Allocation, BudgetAllocator
 from coba_rl.evaluate import mean_estimate, paired_difference
 from coba_rl.files import append_jsonl
 from coba_rl.lab.comparison import StudyResults
-from coba_rl.lab.runner import RunRecord
+from coba_rl.lab.result import LabResult
 from coba_rl.lab.study import check_study
 from coba_rl.records import (
     AllocationRecord,
@@ -262,5 +262,5 @@ def study_results() -> StudyResults:
             for step in range(1, 121)
         ]
         before, after = [0, 2, 8, 14, 16] * 20, [2, 8, 14, 16, 16] * 20
-        records.append(RunRecord(run, curve, before, after, steps, 20.0))
+        records.append(LabResult(run.config, curve, before, after, steps, 20.0))
     return StudyResults(study, records, "Made by a test.")

@@ -265,7 +265,7 @@ def test_a_run_that_was_only_measured_before_training_is_reported(tmp_path: Path
 
 def test_held_out_accuracy_is_drawn_where_it_was_measured(runs, monkeypatch) -> None:
     drawn = []
-    monkeypatch.setattr(figures, "curves_figure", lambda *arguments: drawn.append(arguments[2][0]) or "")
+    monkeypatch.setattr(figures, "curve_figure", lambda *arguments: drawn.append(arguments[2]) or "")
     learning_section(read_run(runs["coba"]))
     values = [0.3, 0.4, 0.5, 0.6]
     tokens = [sum(64 * (4.0 + 0.5 * step) for step in range(1, last + 1)) for last in (0, 6, 12, 18)]

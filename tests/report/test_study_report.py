@@ -36,7 +36,7 @@ def test_the_verdict_names_what_is_ahead_and_what_is_open(study_results: StudyRe
 
 def test_few_seeds_give_no_verdict(study_results: StudyResults) -> None:
     study = study_results.study.model_copy(update={"seeds": [0, 1]})
-    records = [record for record in study_results.records if record.run.config.seed < 2]
+    records = [record for record in study_results.records if record.config.seed < 2]
     text = " ".join(study_verdict(StudyResults(study, records, "")))
     assert "nothing can be said" in text
     assert "ahead" not in text
@@ -88,9 +88,9 @@ def test_comparisons_pair_the_seeds(study_results: StudyResults) -> None:
 def test_an_arm_that_lost_on_one_seed_is_not_ahead(study_results: StudyResults) -> None:
     records = [
         dataclasses.replace(record, curve=[*record.curve[:-1], (120, 0.0)])
-        if (record.run.arm, record.run.setting, record.run.config.seed) == ("coba <b>", "hard", 2)
+        if (run.arm, run.setting, run.config.seed) == ("coba <b>", "hard", 2)
         else record
-        for record in study_results.records
+        for run, record in zip(study_results.study.runs(), study_results.records, strict=True)
     ]
     text = " ".join(study_verdict(StudyResults(study_results.study, records, "")))
     assert "ahead" not in text
@@ -117,7 +117,7 @@ def test_hostile_names_of_arms_and_settings_do_not_break_the_page(
     values = {**study_results.study.model_dump(), "arms": arms, "settings": {name: {} for name in others}}
     study = check_study({**values, "title": first, "question": first}, "hostile")
     made_up = study_results.records[0]
-    records = [dataclasses.replace(made_up, run=run) for run in study.runs()]
+    records = [dataclasses.replace(made_up, config=run.config) for run in study.runs()]
     write_study(StudyResults(study, records, "hand"), tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     for name in HOSTILE:

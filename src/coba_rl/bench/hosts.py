@@ -7,6 +7,7 @@ import random
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +77,7 @@ class _Clock(TrainerCallback):
         self.seconds.append(time.process_time() - self._start)
 
 
-CONTENDERS: dict[str, str | None] = {
-    "TRL": None,
-    "TRL again": None,
-    "uniform": "uniform",
-    "coba": "coba",
-}
+CONTENDERS = {"TRL": None, "TRL again": None, "uniform": "uniform", "coba": "coba"}
 """Name → strategy; None: stock TRL. TRL against itself shows what the measurement can tell apart."""
 
 
@@ -95,22 +91,16 @@ def measure_hosts(num_steps: int, num_prompts: int, progress: Progress = lambda 
     """
     transformers_logging.disable_progress_bar()
     torch.set_num_threads(1)
-    turns = _Turns(list(CONTENDERS), _WARM_UP + num_steps, progress)
+    rounds = _WARM_UP + num_steps
+    turns = _Turns(list(CONTENDERS), rounds, progress)
     clocks = {name: _Clock(name, turns) for name in CONTENDERS}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(CONTENDERS)) as threads:
         trainers = {
-            name: _make_trainer(
-                strategy, Path(folder) / name, _WARM_UP + num_steps, num_prompts, clocks[name]
-            )
+            name: _make_trainer(strategy, Path(folder) / name, rounds, num_prompts, clocks[name])
             for name, strategy in CONTENDERS.items()
         }
-        threads = [
-            threading.Thread(target=_train, args=(name, trainer, turns)) for name, trainer in trainers.items()
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        for name, trainer in trainers.items():
+            threads.submit(_train, name, trainer, turns)
     if turns.error is not None:
         raise turns.error
     seconds = {name: clock.seconds[_WARM_UP:] for name, clock in clocks.items()}

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import time
+import timeit
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -48,10 +48,6 @@ class Part:
     reading: str
     rows: list[Row] = field(default_factory=list)
     facts: dict[str, float | bool] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return {"rows": [asdict(row) for row in self.rows], "facts": self.facts}
 
 
 @dataclass(frozen=True)
@@ -107,10 +103,7 @@ def row_of(name: str, prompts: int, seconds: list[float], reference: list[float]
 
 def seconds_of(call: Callable[[], object], repeats: int = 1) -> float:
     """CPU time of a call, averaged over some."""
-    start = time.process_time()
-    for _ in range(repeats):
-        call()
-    return (time.process_time() - start) / repeats
+    return timeit.timeit(call, timer=time.process_time, number=repeats) / repeats
 
 
 def pass_rates(num_prompts: int) -> np.ndarray:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import os
 import platform
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coba_rl.bench.race import Part, Row
 from coba_rl.files import write_atomic, write_json
 from coba_rl.report import drawing
-from coba_rl.report.page import Figure, Figures, Section, Table, Text, write_page
+from coba_rl.report.page import Figure, Section, Table, write_page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +24,8 @@ COLUMNS = ["", "prompts", "CPU time", "ratio", "80 % of the ratios"]
 
 def as_dict(parts: list[Part]) -> dict[str, Any]:
     """Everything, JSON-able."""
-    return {"machine": _machine(), "parts": {part.id: part.as_dict() for part in parts}}
+    measured = {part.id: {"rows": list(map(asdict, part.rows)), "facts": part.facts} for part in parts}
+    return {"machine": _machine(), "parts": measured}
 
 
 def _machine() -> dict[str, Any]:
@@ -135,8 +137,7 @@ def _paint_part(part: Part, axes: Axes) -> None:
             [row.prompts for row in rows],
             [row.seconds for row in rows],
             label=name,
-            color=drawing.LINE_COLOURS[i % len(drawing.LINE_COLOURS)],
-            linestyle=drawing.LINE_STYLES[i // len(drawing.LINE_COLOURS) % len(drawing.LINE_STYLES)],
+            **drawing.line_look(i),
             marker=drawing.MARKERS[i % len(drawing.MARKERS)],
             markersize=4,
         )
@@ -149,20 +150,11 @@ def _paint_part(part: Part, axes: Axes) -> None:
 def _sections(parts: list[Part], svg: str | None) -> list[Section]:
     """A figure, then every table."""
     caption = "Both axes are logarithmic: a line of slope 1 is a cost that grows as the number of prompts."
-    sections = [
-        Section(
-            part.id,
-            part.title,
-            [
-                Text(part.reading),
-                Table(part.title, COLUMNS, [cells(row) for row in part.rows]),
-                *(Text(line) for line in facts(part)),
-            ],
-        )
-        for part in parts
-        if part.rows
-    ]
+    sections = []
     if svg is not None:
-        figure = Figure("Time over prompts", svg, caption)
-        sections.insert(0, Section("figure", "At a glance", [Figures([figure])]))
+        sections.append(Section("figure", "At a glance", [[Figure("Time over prompts", svg, caption)]]))
+    for part in parts:
+        if part.rows:
+            table = Table(part.title, COLUMNS, [cells(row) for row in part.rows])
+            sections.append(Section(part.id, part.title, [part.reading, table, *facts(part)]))
     return sections

@@ -85,14 +85,11 @@ def measure_solvers(effort: Effort, advance: Callable[[], None]) -> Part:
         }
         calls = {name: call for name, call in calls.items() if size <= _LARGEST.get(name, size)}
         part.rows += race(calls, "fast", size, effort)
+        budgets = calls["fast"]()
         if "heap" in calls:
-            part.facts[f"M = {size:,}: budgets are the heap's"] = bool(
-                (calls["fast"]() == calls["heap"]()).all()
-            )
+            part.facts[f"M = {size:,}: budgets are the heap's"] = np.array_equal(budgets, calls["heap"]())
         else:
-            part.facts[f"M = {size:,}: no rollout is worth more elsewhere"] = is_optimal(
-                gains, calls["fast"]()
-            )
+            part.facts[f"M = {size:,}: no rollout is worth more elsewhere"] = is_optimal(gains, budgets)
             part.facts[f"M = {size:,}: peak memory of `fast`, MB"] = peak_megabytes(calls["fast"])
         advance()
     if len(effort.sizes) > 2:  # the first is so small that calls, not prompts, cost

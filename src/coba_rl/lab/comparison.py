@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from coba_rl.evaluate import Estimate
+from coba_rl.lab.result import LabResult
 from coba_rl.lab.study import Study
-
-if TYPE_CHECKING:
-    from coba_rl.lab.runner import RunRecord
 
 MEASURES = ("final", "area")
 """Held-out accuracy at the end, and its mean over training (area under the learning curve)."""
@@ -68,26 +66,26 @@ class StudyResults:
 
     Args:
         study: The study.
-        records: Its runs.
+        records: What its runs measured, in the order of `study.runs()`.
         made_by: What made them, in a sentence.
     """
 
-    def __init__(self, study: Study, records: Sequence[RunRecord], made_by: str) -> None:
+    def __init__(self, study: Study, records: Sequence[LabResult], made_by: str) -> None:
         self.study, self.made_by = study, made_by
         self.records = list(records)
-        self._by_arm: dict[tuple[str, str], list[RunRecord]] = {}
-        for record in records:
-            self._by_arm.setdefault((record.run.setting, record.run.arm), []).append(record)
+        self._by_arm: dict[tuple[str, str], list[LabResult]] = {}
+        for run, record in zip(study.runs(), records, strict=True):
+            self._by_arm.setdefault((run.setting, run.arm), []).append(record)
 
-    def of(self, setting: str, arm: str) -> list[RunRecord]:
-        """Runs of one arm in one setting, in the order of the study's seeds."""
-        return self._by_arm[setting, arm]
+    def of(self, setting: str, arm: str) -> list[LabResult]:
+        """Runs of one arm in one setting, in the order of the study's seeds; of `MEAN_OF_SETTINGS`, setting by setting."""
+        settings = self.study.settings if setting == MEAN_OF_SETTINGS else [setting]
+        return [record for name in settings for record in self._by_arm[name, arm]]
 
     def values(self, setting: str, arm: str, measure: str) -> np.ndarray:
         """(seeds,) of a measure; of `MEAN_OF_SETTINGS`, the mean over the settings of each seed."""
-        settings = list(self.study.settings) if setting == MEAN_OF_SETTINGS else [setting]
-        table = [[getattr(record, measure) for record in self.of(name, arm)] for name in settings]
-        return np.mean(table, axis=0)
+        values = [getattr(record, measure) for record in self.of(setting, arm)]
+        return np.reshape(values, (-1, len(self.study.seeds))).mean(axis=0)
 
     @property
     def groups(self) -> list[str]:
@@ -108,13 +106,8 @@ class StudyResults:
 
     def tokens(self, setting: str, arm: str, baseline: str) -> float:
         """Tokens that an arm generated for each of the baseline's, mean over pairs of runs."""
-        settings = list(self.study.settings) if setting == MEAN_OF_SETTINGS else [setting]
-        pairs = [
-            (a.tokens, b.tokens)
-            for name in settings
-            for a, b in zip(self.of(name, arm), self.of(name, baseline), strict=True)
-        ]
-        return float(np.mean([a / b for a, b in pairs]))
+        pairs = zip(self.of(setting, arm), self.of(setting, baseline), strict=True)
+        return float(np.mean([a.tokens / b.tokens for a, b in pairs]))
 
     def comparisons(self) -> list[Comparison]:
         """Every arm against every baseline, by setting and measure."""
@@ -150,15 +143,15 @@ class StudyResults:
         """One row for each measured point: setting, arm, seed, step, rollouts and tokens generated, accuracy."""
         return [
             {
-                "setting": record.run.setting,
-                "arm": record.run.arm,
-                "seed": record.run.config.seed,
+                "setting": run.setting,
+                "arm": run.arm,
+                "seed": run.config.seed,
                 "step": step,
-                "rollouts": step * record.run.config.rollouts_per_step,
+                "rollouts": step * run.config.rollouts_per_step,
                 "tokens": int(record.tokens_by_step[step]),
                 "accuracy": accuracy,
             }
-            for record in self.records
+            for run, record in zip(self.study.runs(), self.records, strict=True)
             for step, accuracy in record.curve
         ]
 

@@ -44,7 +44,6 @@ def update(
     problems: Sequence[Problem],
     rollouts: UniqueRollouts,
     success_U: np.ndarray,
-    max_grad_norm: float = 1.0,
 ) -> float:
     """One on-policy optimiser step; returns the gradient norm before clipping.
 
@@ -57,7 +56,7 @@ def update(
     if loss is None:
         return 0.0
     loss.backward()
-    norm = torch.nn.utils.clip_grad_norm_(policy.model.parameters(), max_grad_norm)
+    norm = torch.nn.utils.clip_grad_norm_(policy.model.parameters(), max_norm=1.0)
     optimizer.step()
     return float(norm)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -18,8 +18,8 @@ from coba_rl.lab.config import LabConfig
 PACKAGE = Path(__file__).parent.parent
 
 SOURCES = (
-    "allocation", "option_types.py", "plugins.py", "lab/config.py", "lab/grpo.py", "lab/measures.py", "lab/policy.py", "lab/prefix_tree.py", "lab/run.py",
-    "tasks/base.py", "tasks/policy.py", "tasks/prefix_scan.py", "policies",
+    "allocation", "option_types.py", "plugins.py", "lab/config.py", "lab/grpo.py", "lab/measures.py", "lab/policy.py", "lab/prefix_tree.py",
+    "lab/result.py", "lab/run.py", "tasks/base.py", "tasks/generation.py", "tasks/policy.py", "tasks/prefix_scan.py", "policies",
 )  # fmt: skip
 """Files and folders of the package that a run computes with."""
 
@@ -46,12 +46,8 @@ def run_digest(config: LabConfig, tokens_of: str = "") -> str:
         tokens_of: Key of the run whose tokens end this one; empty for a run of `config.steps` steps.
     """
     whole, strategy = resolved(config)
-    parts = [
-        whole.model_dump_json(),
-        tokens_of,
-        code_digest(),
-        *map(_digest_of_module, foreign_modules(strategy)),
-    ]
+    foreign = map(_digest_of_module, foreign_modules(strategy))
+    parts = [whole.model_dump_json(), tokens_of, code_digest(), *foreign]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
@@ -67,13 +63,8 @@ def code_digest(package: Path = PACKAGE) -> str:
 
 def source_files(package: Path) -> list[Path]:
     """Every file of `SOURCES`, in a fixed order."""
-    found = [
-        file
-        for source in SOURCES
-        for file in ([package / source] if (package / source).is_file() else (package / source).rglob("*"))
-        if file.is_file() and file.suffix != ".pyc"
-    ]
-    return sorted(found)
+    found = [file for source in SOURCES for file in (package / source, *(package / source).rglob("*"))]
+    return sorted(file for file in found if file.is_file() and file.suffix != ".pyc")
 
 
 def foreign_modules(strategy: Strategy) -> list[ModuleType]:
@@ -83,7 +74,7 @@ def foreign_modules(strategy: Strategy) -> list[ModuleType]:
     """
     parts = [strategy, *vars(strategy).values()]
     bases = [base for part in parts for base in type(part).__mro__]
-    waiting = list(_modules(_names_of_modules([*parts, *bases])))
+    waiting = list(_modules([*parts, *bases]))
     packages = {module.__name__.partition(".")[0] for module in waiting}
     found: dict[str, ModuleType] = {}
     while waiting:
@@ -92,29 +83,22 @@ def foreign_modules(strategy: Strategy) -> list[ModuleType]:
             found[module.__name__] = module
             waiting += [
                 used
-                for used in _modules(_names_of_modules(vars(module).values()))
+                for used in _modules(vars(module).values())
                 if used.__name__.partition(".")[0] in packages or not _is_installed(used)
             ]
     return [found[name] for name in sorted(found)]
 
 
-def _names_of_modules(values: Iterable[Any]) -> list[str]:
-    """Of the modules that a module's globals are or come from."""
-    return [
-        name
-        for value in list(values)
-        for name in [value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)]
-        if isinstance(name, str)
-    ]
-
-
-def _modules(names: Iterable[str]) -> Iterator[ModuleType]:
-    """The modules of these names that have a source file and belong neither to this package, Python nor NumPy."""
+def _modules(values: Iterable[Any]) -> set[ModuleType]:
+    """What values are or come from: modules with a source file that belong neither to this package, Python nor NumPy."""
+    found = set()
     known = {"coba_rl", "numpy", *sys.stdlib_module_names}
-    for name in set(names):
+    for value in list(values):
+        name = value.__name__ if isinstance(value, ModuleType) else str(getattr(value, "__module__", ""))
         module = sys.modules.get(name)
-        if name.partition(".")[0] not in known and getattr(module, "__file__", None):
-            yield sys.modules[name]
+        if module and getattr(module, "__file__", None) and name.partition(".")[0] not in known:
+            found.add(module)
+    return found
 
 
 def _is_installed(module: ModuleType) -> bool:

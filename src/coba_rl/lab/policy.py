@@ -113,12 +113,8 @@ class LabPolicy:
             positions = positions[parent, -1:] + 1
             mask = torch.cat([mask[parent], mask.new_ones(len(parent), 1)], dim=1)
             ids = token[:, None]
-        done.sort(key=lambda rollout: (rollout[0], rollout[1]))
-        return UniqueRollouts(
-            np.array([row for row, _, _ in done]),
-            [path for _, path, _ in done],
-            np.array([n for _, _, n in done]),
-        )
+        rows, completions, numbers = zip(*sorted(done), strict=True)
+        return UniqueRollouts(np.array(rows), list(completions), np.array(numbers))
 
     def weighted_log_likelihood(
         self, problems: Sequence[Problem], rollouts: UniqueRollouts, weight_U: np.ndarray
@@ -131,12 +127,9 @@ class LabPolicy:
             weight_U: (U,) weights; rollouts of weight 0 are left out. At least one is not 0.
         """
         used = np.flatnonzero(weight_U)
-        tree = build_tree(
-            self._tokenizer([problem.prompt for problem in problems]).input_ids,
-            rollouts.prompt_U[used],
-            [rollouts.completions[i] for i in used],
-            weight_U[used],
-        )
+        prompts = self._tokenizer([problem.prompt for problem in problems]).input_ids
+        completions = [rollouts.completions[i] for i in used]
+        tree = build_tree(prompts, rollouts.prompt_U[used], completions, weight_U[used])
         rows = pack(tree)
         hidden = self.model.model(
             input_ids=torch.from_numpy(rows.token_RL),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +15,7 @@ from coba_rl.lab.config import LabConfig
 from coba_rl.lab.grpo import update
 from coba_rl.lab.measures import coverage, estimate_errors, mechanism
 from coba_rl.lab.policy import LabPolicy, UniqueRollouts
+from coba_rl.lab.result import LabResult
 from coba_rl.tasks.base import Problem
 from coba_rl.tasks.policy import policy_path
 from coba_rl.tasks.prefix_scan import PrefixScan
@@ -33,38 +32,6 @@ def random_streams(seed: int) -> dict[str, np.random.Generator]:
     """
     spawned = np.random.SeedSequence(seed).spawn(len(STREAMS))
     return {name: np.random.default_rng(sequence) for name, sequence in zip(STREAMS, spawned, strict=True)}
-
-
-@dataclass(frozen=True, eq=False)
-class LabResult:
-    """What a lab run measured."""
-
-    config: LabConfig
-    curve: list[tuple[int, float]]
-    """(step, exact held-out accuracy), from step 0 on."""
-    steps: list[dict[str, float]]
-    """Per step: the allocator's metrics, the error of its pass rates, the gradient norm, the generated `tokens`."""
-    before_N: np.ndarray
-    """(N,) successes of 16 rollouts of each training prompt before training."""
-    after_N: np.ndarray
-    """(N,) the same after training."""
-    seconds: float
-    """Processor time of the run."""
-
-    @property
-    def final(self) -> float:
-        """Held-out accuracy at the end."""
-        return self.curve[-1][1]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Fit for JSON; the configuration is left out."""
-        return {
-            "curve": self.curve,
-            "before": self.before_N.tolist(),
-            "after": self.after_N.tolist(),
-            "steps": self.steps,
-            "seconds": self.seconds,
-        }
 
 
 class LabRun:
@@ -97,12 +64,10 @@ class LabRun:
         """(N,) which prompts are always judged wrong, and which always right."""
         size = len(self._problems)
         # One ends where the other begins: no prompt is both, also where the shares leave no other.
-        ends = [
-            round(share * size)
-            for share in (self._config.unsolvable, self._config.unsolvable + self._config.solved)
-        ]
+        middle = round(self._config.unsolvable * size)
+        end = round((self._config.unsolvable + self._config.solved) * size)
         rank = self._streams["fates"].permutation(size)
-        return rank < ends[0], (rank >= ends[0]) & (rank < ends[1])
+        return rank < middle, (rank >= middle) & (rank < end)
 
     def run(self) -> LabResult:
         """Train and measure."""
@@ -122,15 +87,15 @@ class LabRun:
             if is_last:
                 break
         seconds = time.process_time() - started
-        return LabResult(self._config, curve, steps, before, self._successes_of_16(), seconds)
+        return LabResult(self._config, curve, before, self._successes_of_16(), steps, seconds)
 
     def _is_last(self, steps: list[dict[str, float]]) -> bool:
         if self._tokens is None:
             return len(steps) == self._config.steps
         return sum(step["tokens"] for step in steps) >= self._tokens
 
-    def _successes_of_16(self) -> np.ndarray:
-        return self._streams["difficulty"].binomial(16, self.policy.pass_rates(self._problems))
+    def _successes_of_16(self) -> list[int]:
+        return self._streams["difficulty"].binomial(16, self.policy.pass_rates(self._problems)).tolist()
 
     def _batches(self) -> Iterator[np.ndarray]:
         size = self._config.prompts_per_step
@@ -176,26 +141,19 @@ class LabRun:
         return rows[kept]
 
     def _measure(self, allocation: Allocation, truth_P: np.ndarray) -> dict[str, float]:
-        measured = {
-            **estimate_errors(allocation, truth_P),
-            **mechanism(self._allocator.strategy, allocation, truth_P),
-        }
-        if not self._config.exact_pass_rates:
-            measured |= coverage(self._allocator.strategy, allocation, truth_P)
-        return measured
+        strategy = self._allocator.strategy
+        measured = estimate_errors(allocation, truth_P) | mechanism(strategy, allocation, truth_P)
+        return (
+            measured if self._config.exact_pass_rates else measured | coverage(strategy, allocation, truth_P)
+        )
 
     def _judge(self, problems: Sequence[Problem], rows: np.ndarray, rollouts: UniqueRollouts) -> np.ndarray:
-        right = np.array(
-            [
-                self._task.score(self.policy.decode(completion), problems[prompt].answer) == 1.0
-                for prompt, completion in zip(rollouts.prompt_U.tolist(), rollouts.completions, strict=True)
-            ]
-        )
+        texts = map(self.policy.decode, rollouts.completions)
+        answers = [problems[prompt].answer for prompt in rollouts.prompt_U.tolist()]
+        right = np.array(list(map(self._task.score, texts, answers))) == 1.0
         rows_U = rows[rollouts.prompt_U]
         right = (right | self._solved[rows_U]) & ~self._unsolvable[rows_U]
-        lucky = (
-            self._streams["noise"].binomial(rollouts.count_U, self._config.lucky) if self._config.lucky else 0
-        )
+        lucky = self._streams["noise"].binomial(rollouts.count_U, self._config.lucky)
         return np.where(right, rollouts.count_U, lucky)
 
     def _observe(self, ids: list[str], rollouts: UniqueRollouts, success_U: np.ndarray) -> None:

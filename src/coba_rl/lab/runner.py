@@ -9,73 +9,23 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from coba_rl.errors import CobaError, StateError
-from coba_rl.evaluate import difficulty_transitions
 from coba_rl.files import write_atomic
 from coba_rl.lab.comparison import StudyResults
 from coba_rl.lab.provenance import made_by
+from coba_rl.lab.result import LabResult
 from coba_rl.lab.study import Study, StudyRun
 
 RECORD_VERSION = 2
+_MEASURED = ("before", "after", "steps", "seconds")
 _POLL_SECONDS = 0.2
 
 OnProgress = Callable[[str, int], None]
 """Called with the key of a run and its finished steps."""
-
-
-@dataclass(frozen=True, eq=False)
-class RunRecord:
-    """A finished run, as its file holds it."""
-
-    run: StudyRun
-    curve: list[tuple[int, float]]
-    """(step, held-out accuracy)."""
-    before: list[int]
-    """(N,) successes of 16 rollouts of each training prompt before training."""
-    after: list[int]
-    """(N,) the same after training."""
-    steps: list[dict[str, float]]
-    """What was measured at each step."""
-    seconds: float
-    """Of processor time."""
-
-    @property
-    def final(self) -> float:
-        """Held-out accuracy at the end."""
-        return self.curve[-1][1]
-
-    @property
-    def area(self) -> float:
-        """Area under the held-out curve, divided by its length: mean accuracy over training."""
-        step, accuracy = (np.array(column, dtype=float) for column in zip(*self.curve, strict=True))
-        return float(np.trapezoid(accuracy, step) / (step[-1] - step[0]))
-
-    @property
-    def rollouts(self) -> int:
-        """Generated rollouts of the whole run."""
-        return len(self.steps) * self.run.config.rollouts_per_step
-
-    @property
-    def tokens(self) -> int:
-        """Generated tokens of the whole run."""
-        return int(self.tokens_by_step[-1])
-
-    @cached_property
-    def tokens_by_step(self) -> np.ndarray:
-        """(steps + 1,) tokens generated up to and including each step, from step 0 on."""
-        return np.cumsum([0, *(int(step["tokens"]) for step in self.steps)])
-
-    @property
-    def transitions(self) -> np.ndarray:
-        """(5, 5) training prompts by difficulty class before (rows) and after."""
-        return difficulty_transitions(np.array(self.before) / 16, np.array(self.after) / 16).counts
 
 
 def run_study(
@@ -173,12 +123,13 @@ def _work(run: StudyRun, store: Path) -> None:
         _queue.put((run.key, min(step, run.config.steps - 1)))
 
     result = LabRun(run.config, on_step=report, tokens=tokens).run()
-    record = {"version": RECORD_VERSION, "config": run.config.model_dump(), **result.as_dict()}
+    measured = {name: getattr(result, name) for name in ("curve", *_MEASURED)}
+    record = {"version": RECORD_VERSION, "config": run.config.model_dump(), **measured}
     write_atomic(store / f"{run.key}.json", json.dumps(record, allow_nan=False))
     _queue.put((run.key, run.config.steps))
 
 
-def read_record(run: StudyRun, store: Path) -> RunRecord:
+def read_record(run: StudyRun, store: Path) -> LabResult:
     """The record of a finished run.
 
     Raises:
@@ -193,7 +144,7 @@ def read_record(run: StudyRun, store: Path) -> RunRecord:
                 "Delete it to run it again."
             )
         curve = [(int(step), float(accuracy)) for step, accuracy in values["curve"]]
-        return RunRecord(run, curve, *(values[key] for key in ("before", "after", "steps", "seconds")))
+        return LabResult(run.config, curve, *(values[name] for name in _MEASURED))
     except (ValueError, KeyError, TypeError) as error:
         raise StateError(
             f"{path} is damaged ({type(error).__name__}: {error}). Delete it to run it again."

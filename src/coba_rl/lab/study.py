@@ -79,12 +79,8 @@ class Study(BaseModel):
         """One of the runs."""
         own: dict[str, Any] = {**self.base, **self.settings[setting], **self.arms[arm], "seed": seed}
         paired = own.pop(TOKENS_OF, None)
-        return StudyRun(
-            setting,
-            arm,
-            validated(LabConfig, own),
-            None if paired is None else self.run(setting, paired, seed),
-        )
+        tokens_of = None if paired is None else self.run(setting, paired, seed)
+        return StudyRun(setting, arm, validated(LabConfig, own), tokens_of)
 
 
 def shipped_studies() -> list[str]:

@@ -9,9 +9,13 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
+
+import numpy as np
+
+from coba_rl.records import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +38,6 @@ WIDTH = 4.8
 _STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
     "font.family": "DejaVu Sans",
-    "font.size": 10.0,
     "axes.titlesize": 10.0,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -49,7 +52,6 @@ _STYLE: dict[str, Any] = {
 }
 
 _SVG = "http://www.w3.org/2000/svg"
-_XLINK = "{http://www.w3.org/1999/xlink}href"
 _FONT = re.compile(r"'?DejaVu Sans'?[^;]*")
 
 
@@ -57,7 +59,7 @@ def draw(name: str, title: str, paint: Callable[[Figure], None], height: float =
     """Draw a figure as an SVG element.
 
     Args:
-        name: Short and unique on the page: the id of the element and the prefix of the ids in it.
+        name: Short and unique on the page: the id of the element, and what makes the ids in it its own.
         title: What is shown, for those who cannot see it.
         paint: Draws on an empty figure.
         height: Inches; the width is `WIDTH`.
@@ -91,14 +93,16 @@ def draw(name: str, title: str, paint: Callable[[Figure], None], height: float =
 def _embed(svg: str, name: str, title: str) -> str:
     """Make a standalone SVG document a well-behaved element of a page."""
     ElementTree.register_namespace("", _SVG)
+    ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
     root = ElementTree.fromstring(svg)
     for defs in root.findall(f"{{{_SVG}}}defs"):
         for style in defs.findall(f"{{{_SVG}}}style"):
-            defs.remove(
-                style
-            )  # its selector `*` would reach the whole page; the attributes below say the same
-    for element in root.iter():
-        _localise(element, name)
+            # Its selector `*` would reach the whole page; the attributes below say the same.
+            defs.remove(style)
+    for group in root.iter(f"{{{_SVG}}}g"):
+        group.attrib.pop("id", None)  # the same in every figure, and nothing refers to it
+    for element in root.iterfind(".//*[@style]"):
+        element.attrib["style"] = _FONT.sub("system-ui, sans-serif", element.attrib["style"])
     for size in ("width", "height", "version"):
         root.attrib.pop(size, None)
     root.attrib |= {
@@ -115,18 +119,6 @@ def _embed(svg: str, name: str, title: str) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def _localise(element: ElementTree.Element, name: str) -> None:
-    for key, value in list(element.attrib.items()):
-        if key == "id":
-            element.attrib[key] = f"{name}-{value}"
-        elif key == _XLINK:
-            del element.attrib[key]
-            element.attrib["href"] = value.replace("#", f"#{name}-", 1) if value.startswith("#") else value
-        else:
-            local = value.replace("url(#", f"url(#{name}-")
-            element.attrib[key] = _FONT.sub("system-ui, sans-serif", local) if key == "style" else local
-
-
 def format_axes(axes: Axes, xlabel: str = "", ylabel: str = "", share: bool = False) -> None:
     """Label the axes; `share` fixes the vertical one to [0, 1]. Numbers get thousands separators."""
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
@@ -136,6 +128,21 @@ def format_axes(axes: Axes, xlabel: str = "", ylabel: str = "", share: bool = Fa
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     if share:
         axes.set_ylim(0.0, 1.0)
+
+
+def line_look(index: int) -> dict[str, Any]:
+    """Colour and style of one of many lines: colours first, then other styles, so that no two of 24 look alike."""
+    num = len(LINE_COLOURS)
+    style = LINE_STYLES[(index + index // num) % len(LINE_STYLES)]
+    return {"color": LINE_COLOURS[index % num], "linestyle": style}
+
+
+def plot_estimates(axes: Axes, points: Sequence[tuple[float, Estimate]], **look: Any) -> None:
+    """Mark estimates at their places, with their intervals; an unknown interval is drawn as none."""
+    values = np.array([estimate.value for _, estimate in points])
+    ends = np.array([[estimate.low, estimate.high] for _, estimate in points]).T
+    spread = np.nan_to_num(np.abs(ends - values))
+    axes.errorbar([x for x, _ in points], values, yerr=spread, markersize=4, **look)
 
 
 def label(name: str) -> str:

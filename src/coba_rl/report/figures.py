@@ -112,9 +112,8 @@ def mean_budget_figure(name: str, budgets: BudgetByBin) -> str:
         colours = ListedColormap(colormaps["viridis_r"](np.linspace(0.0, 1.0, len(bounds) - 1)))
         axes = figure.subplots()
         edges, rows = budgets.windows.edge_W - 0.5, np.arange(len(present) + 1)
-        mesh = axes.pcolormesh(
-            edges, rows, mean_BW[present], cmap=colours, norm=BoundaryNorm(bounds, colours.N)
-        )
+        norm = BoundaryNorm(bounds, colours.N)
+        mesh = axes.pcolormesh(edges, rows, mean_BW[present], cmap=colours, norm=norm)
         mesh.set(edgecolor="face", linewidth=0.3)  # or renderers leave white seams between cells
         axes.set_yticks(rows[:-1] + 0.5, [BIN_NAMES[i] for i in present])
         format_axes(axes, "step", "believed pass rate")
@@ -153,26 +152,22 @@ def value_figure(name: str, stages: Sequence[ValueStage]) -> str:
     return draw(name, "Value and budget of a prompt by its pass rate, at three stages", paint, height=4.4)
 
 
-def curves_figure(name: str, title: str, curves: Sequence[Curve], xlabel: str) -> str:
+def curve_figure(name: str, title: str, curve: Curve, xlabel: str) -> str:
     """Success in training as dots and their moving average, with held-out accuracy and its intervals.
 
     Example:
         >>> x = np.arange(3.0)
-        >>> "&lt;b&gt;" in curves_figure("c", "Title", [Curve("<b>", x, x / 4, x / 4)], "step")
+        >>> "&lt;b&gt;" in curve_figure("c", "Title", Curve("<b>", x, x / 4, x / 4), "step")
         True
     """
 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
-        for i, curve in enumerate(curves):
-            colour = drawing.LINE_COLOURS[i % len(drawing.LINE_COLOURS)]
-            shown = _thin(np.arange(len(curve.x)))
-            axes.plot(curve.x[shown], curve.values[shown], ".", color=colour, markersize=3, alpha=0.45)
-            line = drawing.LINE_STYLES[i % len(drawing.LINE_STYLES)]
-            axes.plot(curve.x, curve.smooth, line, color=colour, label=curve.label)
-            if curve.heldout:
-                held = drawing.VERMILION if len(curves) == 1 else colour
-                _mark_heldout(axes, curve, held, drawing.MARKERS[(i + 1) % len(drawing.MARKERS)])
+        shown = _thin(np.arange(len(curve.x)))
+        axes.plot(curve.x[shown], curve.values[shown], ".", color=drawing.BLUE, markersize=3, alpha=0.45)
+        axes.plot(curve.x, curve.smooth, color=drawing.BLUE, label=curve.label)
+        if curve.heldout:
+            _mark_heldout(axes, curve.heldout)
         format_axes(axes, xlabel, "success", share=True)
         legend_above(figure)
 
@@ -224,13 +219,9 @@ def _bin_look(index: int) -> tuple[str, str]:
     return to_hex(colormaps["viridis"]((index - 1) / (len(BIN_NAMES) - 2))), ""
 
 
-def _mark_heldout(axes: Axes, curve: Curve, colour: str, marker: str) -> None:
-    places = [x for x, _ in curve.heldout]
-    values = np.array([estimate.value for _, estimate in curve.heldout])
-    ends = np.array([[estimate.low, estimate.high] for _, estimate in curve.heldout], dtype=float).T
-    spread = np.nan_to_num(np.abs(ends - values))  # an unknown interval is drawn as none
-    line = "-" if len(places) > 2 else ""  # between two points, a line would say more than was measured
-    axes.errorbar(
-        places, values, yerr=spread, fmt=marker + line, color=colour, capsize=4, markersize=4, linewidth=1,
-        clip_on=False, zorder=5, label="held-out, 95 % interval",
+def _mark_heldout(axes: Axes, heldout: Sequence[tuple[float, Estimate]]) -> None:
+    line = "-" if len(heldout) > 2 else ""  # between two points, a line would say more than was measured
+    drawing.plot_estimates(
+        axes, heldout, fmt="s" + line, color=drawing.VERMILION, capsize=4, linewidth=1, clip_on=False, zorder=5,
+        label="held-out, 95 % interval",
     )  # fmt: skip

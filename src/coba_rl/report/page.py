@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
-from typing import ClassVar
 
 from coba_rl.errors import ConfigError
 from coba_rl.files import write_atomic
-
-
-@dataclass(frozen=True)
-class Text:
-    """A paragraph."""
-
-    kind: ClassVar[str] = "text"
-    text: str
 
 
 @dataclass(frozen=True)
@@ -30,18 +20,9 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Figures:
-    """Figures side by side where there is room."""
-
-    kind: ClassVar[str] = "figures"
-    figures: Sequence[Figure]
-
-
-@dataclass(frozen=True)
 class Table:
     """A table; the first cell of a row names it."""
 
-    kind: ClassVar[str] = "table"
     caption: str
     columns: Sequence[str]
     """Headings; empty for a list of facts."""
@@ -56,7 +37,6 @@ class Table:
 class Code:
     """Preformatted text that the reader has to open."""
 
-    kind: ClassVar[str] = "code"
     caption: str
     text: str
 
@@ -67,7 +47,8 @@ class Section:
 
     id: str
     title: str
-    blocks: Sequence[Text | Figures | Table | Code]
+    blocks: Sequence[str | Sequence[Figure] | Table | Code]
+    """A text is a paragraph; figures of one block stand side by side where there is room."""
 
 
 def write_page(
@@ -106,23 +87,19 @@ def render_page(title: str, sections: Sequence[Section], subtitle: str = "") -> 
         subtitle: A line below the heading.
 
     Example:
-        >>> page = render_page("R&D", [Section("verdict", "Verdict", [Text("a < b")])])
+        >>> page = render_page("R&D", [Section("verdict", "Verdict", ["a < b"])])
         >>> "<title>R&amp;D</title>" in page, "<p>a &lt; b</p>" in page
         (True, True)
     """
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
-    from markupsafe import Markup
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    templates = files("coba_rl.report") / "templates"
     environment = Environment(
-        loader=FunctionLoader(lambda name: (templates / name).read_text(encoding="utf-8")),
+        loader=PackageLoader("coba_rl.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["svg"] = Markup
-    css = Markup((templates / "page.css").read_text(encoding="utf-8"))
     template = environment.get_template("page.html.jinja")
-    return template.render(title=title, subtitle=subtitle, sections=sections, css=css)
+    return template.render(title=title, subtitle=subtitle, sections=sections)

@@ -63,14 +63,10 @@ class Allocations:
             [4.0]
         """
         rows = list(records)
-        return cls(
-            np.array([row.step for row in rows], dtype=np.int64),
-            [row.prompt_id for row in rows],
-            *(
-                _as_floats([getattr(row, name) for row in rows])
-                for name in ("pass_rate", "value", "budget", "successes", "attempts")
-            ),
-        )
+        step_A = np.array([row.step for row in rows], dtype=np.int64)
+        names = ("pass_rate", "value", "budget", "successes", "attempts")
+        numbers = (_as_floats([getattr(row, name) for row in rows]) for name in names)
+        return cls(step_A, [row.prompt_id for row in rows], *numbers)
 
     def __len__(self) -> int:
         return len(self.prompt_A)

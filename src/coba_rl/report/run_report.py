@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coba_rl.report.page import Code, Section, Table, Text, write_page
+from coba_rl.report.page import Code, Section, Table, write_page
 from coba_rl.report.records import RunRecords, read_run
 from coba_rl.report.run_sections import (
     budget_section,
@@ -85,7 +85,7 @@ def _numbers_section(run: RunRecords) -> Section:
     title = "Numbers behind the figures"
     num = len(run.metrics)
     if not num:
-        return Section("numbers", title, [Text("No step has been logged, so there are no metrics to show.")])
+        return Section("numbers", title, ["No step has been logged, so there are no metrics to show."])
     shown = np.unique(np.linspace(0, num - 1, min(num, _MOST_ROWS)).round().astype(int)).tolist()
     columns = [name for name, (key, _) in _COLUMNS.items() if np.isfinite(run.metric(key)).any()]
     rows = [
@@ -100,8 +100,8 @@ def _cell(value: float | None, form: str) -> str:
 
 
 def _verdict_section(run: RunRecords) -> Section:
-    texts = [Text(text) for text in verdict(run)]
-    return Section("verdict", "What this run shows", [*texts, Table("The run", [], key_facts(run))])
+    facts = Table("The run", [], key_facts(run))
+    return Section("verdict", "What this run shows", [*verdict(run), facts])
 
 
 def _configuration_section(run: RunRecords) -> Section | None:

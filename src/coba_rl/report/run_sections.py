@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from coba_rl.evaluate import DIFFICULTY_CLASSES, Estimate
+from coba_rl.evaluate import Estimate
 from coba_rl.report import figures
 from coba_rl.report.figures import Curve, ValueStage
-from coba_rl.report.page import Figure, Figures, Section, Table, Text
+from coba_rl.report.page import Figure, Section, Table
 from coba_rl.report.records import RunRecords
 from coba_rl.report.series import (
     ROLLOUTS_COLUMNS,
@@ -17,6 +17,7 @@ from coba_rl.report.series import (
     rollouts_by_bin,
     rollouts_cells,
     tokens_so_far,
+    transition_table,
     value_stages,
     visit_transitions,
 )
@@ -28,11 +29,11 @@ def learning_section(run: RunRecords) -> Section:
     success_S = run.metric("coba/success_per_prompt")
     if not np.isfinite(success_S).any():
         text = "No step has logged its success, so there is no learning curve."
-        return Section("learning", title, [Text(text)])
+        return Section("learning", title, [text])
     heldout = run.heldout_accuracy
     marks = [(float(step), estimate) for step, estimate in heldout]
     curve = _curve(success_S, run.step_S, marks)
-    svg = figures.curves_figure("figure-learning", "Success at each step", [curve], "step")
+    svg = figures.curve_figure("figure-learning", "Success at each step", curve, "step")
     caption = (
         "Each dot is one step: the mean over its prompts of the share of rollouts that succeeded. Every "
         "step has other prompts, so dots scatter."
@@ -44,13 +45,13 @@ def learning_section(run: RunRecords) -> Section:
         unit, spent = _spent(run)
         marks = [(float(spent[step]), estimate) for step, estimate in heldout]
         curve = _curve(success_S, spent[run.step_S], marks)
-        svg = figures.curves_figure("figure-cost", f"Success by {unit} generated", [curve], f"{unit} so far")
+        svg = figures.curve_figure("figure-cost", f"Success by {unit} generated", curve, f"{unit} so far")
         caption = (
             f"The same success against all {unit} generated so far, which is what a run costs. The further left a "
             f"height is reached, the cheaper it was. The {unit} of the held-out measurements are not counted."
         )
         shown.append(Figure("Cost against accuracy", svg, caption))
-    return Section("learning", title, [Figures(shown)])
+    return Section("learning", title, [shown])
 
 
 def _curve(success_S: np.ndarray, x_S: np.ndarray, heldout: list[tuple[float, Estimate]]) -> Curve:
@@ -74,7 +75,7 @@ def budget_section(run: RunRecords) -> Section:
     title = "Where the rollouts went"
     if not len(run.allocations):
         text = "The run has no allocation records, so budgets cannot be shown."
-        return Section("budgets", title, [Text(text)])
+        return Section("budgets", title, [text])
     steps = run.allocations.step_A
     budgets = budget_by_bin(run.allocations, Windows.over(int(steps.min()), int(steps.max())))
     shares = Figure(
@@ -90,12 +91,12 @@ def budget_section(run: RunRecords) -> Section:
         "The mean number of rollouts that a prompt of each believed pass rate got. From one colour to the "
         "next the budget doubles; white means that no prompt was there.",
     )
-    note = Text(
+    note = (
         "A believed pass rate is the strategy's estimate, not the truth: success is what the rollouts "
         "then showed. A prompt never tried before counts as unknown, or under the pass rate its strategy "
         "assumes for it."
     )
-    return Section("budgets", title, [Figures([shares, means]), _rollouts_table(run), note])
+    return Section("budgets", title, [[shares, means], _rollouts_table(run), note])
 
 
 def _rollouts_table(run: RunRecords) -> Table:
@@ -112,8 +113,8 @@ def preference_section(run: RunRecords) -> Section:
             f"The strategy {run.strategy or 'of this run'} logged no α and no value of its prompts: figures of "
             "capability and value are left out."
         )
-        return Section("preference", title, [Text(text)])
-    return Section("preference", title, [Figures(drawn)])
+        return Section("preference", title, [text])
+    return Section("preference", title, [drawn])
 
 
 def _capability_figure(run: RunRecords) -> Figure | None:
@@ -144,15 +145,9 @@ def _value_figure(run: RunRecords) -> Figure | None:
     step_A, rate_A, value_A, budget_A = (
         column[known_A] for column in (told.step_A, told.pass_rate_A, told.value_A, told.budget_A)
     )
-    steps, place_A = np.unique(step_A, return_inverse=True)
-    low_S, high_S = np.full(len(steps), np.inf), np.zeros(len(steps))
-    np.minimum.at(low_S, place_A, budget_A)
-    np.maximum.at(high_S, place_A, budget_A)
     stages = [
-        ValueStage(
-            int(steps[position]), *(column[place_A == position] for column in (rate_A, value_A, budget_A))
-        )
-        for position in value_stages(steps, low_S, high_S)
+        ValueStage(step, *(column[step_A == step] for column in (rate_A, value_A, budget_A)))
+        for step in value_stages(step_A, budget_A)
     ]
     svg = figures.value_figure("figure-value", stages)
     caption = (
@@ -169,9 +164,7 @@ def dead_groups_section(run: RunRecords) -> Section:
     title = "Dead groups"
     wrong_S, right_S = (run.metric(f"coba/dead_groups_all_{end}") for end in ("wrong", "right"))
     if not np.isfinite(wrong_S + right_S).any():
-        return Section(
-            "dead-groups", title, [Text("No step has logged its dead groups, so they cannot be shown.")]
-        )
+        return Section("dead-groups", title, ["No step has logged its dead groups, so they cannot be shown."])
     windows = Windows.over(int(run.step_S.min()), int(run.step_S.max()))
     wrong_W, right_W = (windows.mean(run.step_S, values) for values in (wrong_S, right_S))
     svg = figures.dead_groups_figure("figure-dead-groups", windows, wrong_W, right_W)
@@ -180,7 +173,7 @@ def dead_groups_section(run: RunRecords) -> Section:
         "together is the share of groups that were dead. Fewer dead groups is not more learning: larger "
         "groups are dead less often wherever they are spent."
     )
-    return Section("dead-groups", title, [Figures([Figure("All wrong and all right", svg, caption)])])
+    return Section("dead-groups", title, [[Figure("All wrong and all right", svg, caption)]])
 
 
 def transition_section(run: RunRecords) -> Section:
@@ -189,19 +182,13 @@ def transition_section(run: RunRecords) -> Section:
     transitions = visit_transitions(run.allocations)
     if transitions is None:
         text = "No prompt was tried at two visits or more, so there are no changes of difficulty to show."
-        return Section("transitions", title, [Text(text)])
-    names = [name.replace(" ", "\N{NO-BREAK SPACE}") for name in DIFFICULTY_CLASSES]
-    rows = [
-        [name, *(f"{count:,}" for count in counts)]
-        for name, counts in zip(names, transitions.counts.tolist(), strict=True)
-    ]
-    shades = np.nan_to_num(transitions.shares).tolist()
+        return Section("transitions", title, [text])
     num_prompts = int(transitions.counts.sum())
     caption = f"{num_prompts:,} prompts by pass rate at the first visit (rows) and at the last (columns)"
-    note = Text(
+    note = (
         "Darker cells hold more of their row. Right of the diagonal, prompts became easier. These are "
         "noisy: each pass rate is the success of one visit's rollouts, sometimes very few, so a prompt "
         "changes class by luck too."
     )
-    table = Table(caption, ["first visit", *names], rows, shades=shades)
+    table = transition_table(caption, "first visit", transitions, lambda count, _: f"{count:,}")
     return Section("transitions", title, [table, note])

@@ -5,13 +5,15 @@ Axes: `_S` steps, `_A` allocations, `_W` windows of consecutive steps, `_B` pass
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from coba_rl.evaluate import Transitions, difficulty_transitions
+from coba_rl.evaluate import DIFFICULTY_CLASSES, Transitions, difficulty_transitions
 from coba_rl.records import PassRateBin
+from coba_rl.report.page import Table
 from coba_rl.report.records import Allocations, RunRecords
 
 BIN_EDGES = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1.0)
@@ -118,11 +120,10 @@ class BudgetByBin:
 
 def budget_by_bin(allocations: Allocations, windows: Windows) -> BudgetByBin:
     """Count rollouts and prompts in each pass-rate bin and window."""
-    shape = (len(BIN_NAMES), len(windows))
-    flat = bin_place(allocations.pass_rate_A) * len(windows) + windows.place(allocations.step_A)
-    rollouts = np.bincount(flat, allocations.budget_A, minlength=shape[0] * shape[1])
-    prompts = np.bincount(flat, minlength=shape[0] * shape[1])
-    return BudgetByBin(windows, rollouts.reshape(shape), prompts.reshape(shape))
+    place_A, bins = bin_place(allocations.pass_rate_A), (np.arange(len(BIN_NAMES) + 1), windows.edge_W)
+    rollouts_BW, _, _ = np.histogram2d(place_A, allocations.step_A, bins, weights=allocations.budget_A)
+    prompts_BW, _, _ = np.histogram2d(place_A, allocations.step_A, bins)
+    return BudgetByBin(windows, rollouts_BW, prompts_BW)
 
 
 def rollouts_by_bin(allocations: Allocations) -> list[PassRateBin]:
@@ -187,35 +188,50 @@ def visit_transitions(allocations: Allocations) -> Transitions | None:
     Returns:
         None when no prompt was tried at two visits or more.
     """
-    first: dict[str | int, float] = {}
-    last: dict[str | int, float] = {}
-    with np.errstate(invalid="ignore"):
-        rates = np.clip(allocations.successes_A / np.maximum(allocations.attempts_A, 1.0), 0.0, 1.0)
-    for prompt, rate, attempts in zip(
-        allocations.prompt_A, rates.tolist(), allocations.attempts_A.tolist(), strict=True
+    rates_by_prompt: dict[str | int, list[float]] = {}
+    for prompt, successes, attempts in zip(
+        allocations.prompt_A, allocations.successes_A.tolist(), allocations.attempts_A.tolist(), strict=True
     ):
-        if not attempts > 0:
-            continue
-        if prompt in first:
-            last[prompt] = rate
-        else:
-            first[prompt] = rate
-    if not last:
+        if attempts > 0:
+            rates_by_prompt.setdefault(prompt, []).append(min(max(successes / attempts, 0.0), 1.0))
+    revisited = [rates for rates in rates_by_prompt.values() if len(rates) > 1]
+    if not revisited:
         return None
-    return difficulty_transitions([first[prompt] for prompt in last], list(last.values()))
+    return difficulty_transitions([rates[0] for rates in revisited], [rates[-1] for rates in revisited])
 
 
-def value_stages(step_S: np.ndarray, budget_min_S: np.ndarray, budget_max_S: np.ndarray) -> list[int]:
-    """Positions of the start, middle and end of uneven allocation: first uneven step, half-way, last step.
+def transition_table(
+    caption: str, corner: str, transitions: Transitions, cell: Callable[[int, float], str]
+) -> Table:
+    """A row for each difficulty class before, in which darker cells hold more of the row.
+
+    Args:
+        caption: What is counted.
+        corner: Heading of the classes before.
+        transitions: The counts.
+        cell: What a count, and its share of the row, are shown as.
+    """
+    shares = np.nan_to_num(transitions.shares).tolist()
+    names = [name.replace(" ", "\N{NO-BREAK SPACE}") for name in DIFFICULTY_CLASSES]
+    rows = [
+        [name, *map(cell, *row)]
+        for name, *row in zip(names, transitions.counts.tolist(), shares, strict=True)
+    ]
+    return Table(caption, [corner, *names], rows, shades=shares)
+
+
+def value_stages(step_A: np.ndarray, budget_A: np.ndarray) -> list[int]:
+    """Start, middle and end of uneven allocation: the first step with uneven budgets, the half-way one, the last.
 
     While nothing is known of any prompt, budgets are even whatever the strategy prefers; these steps would
     show nothing. A run without uneven budgets starts at its first step.
 
     Example:
-        >>> value_stages(np.arange(1, 6), np.array([4, 4, 2, 2, 2]), np.array([4, 4, 8, 8, 8]))
-        [2, 3, 4]
+        >>> value_stages(np.array([1, 1, 2, 2, 3, 3, 4, 4, 5, 5]), np.array([4, 4, 4, 4, 2, 8, 2, 8, 2, 8]))
+        [3, 4, 5]
     """
-    uneven = np.flatnonzero(budget_max_S > budget_min_S)
-    start = int(uneven[0]) if len(uneven) else 0
-    end = len(step_S) - 1
-    return sorted({start, (start + end) // 2, end})
+    steps, first_S, place_A = np.unique(step_A, return_index=True, return_inverse=True)
+    uneven_A = budget_A != budget_A[first_S][place_A]
+    start = int(place_A[uneven_A].min()) if uneven_A.any() else 0
+    end = len(steps) - 1
+    return steps[sorted({start, (start + end) // 2, end})].tolist()

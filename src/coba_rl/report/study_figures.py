@@ -10,7 +10,7 @@ import numpy as np
 
 from coba_rl.evaluate import Estimate
 from coba_rl.report import drawing
-from coba_rl.report.drawing import draw, format_axes, label, legend_above
+from coba_rl.report.drawing import draw, format_axes, label, legend_above, line_look, plot_estimates
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,14 +38,12 @@ def bands_figure(name: str, title: str, bands: Sequence[Band], xlabel: str, ylab
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
         for i, band in enumerate(bands):
-            colour, line = _look(i)
             seen = ~np.isnan(band.values_NX).all(axis=0)
             x, values = band.x_X[seen], band.values_NX[:, seen]
-            axes.plot(
-                x, np.nanmean(values, axis=0), line, color=colour, label=label(band.label), linewidth=1.4
-            )
+            look = line_look(i)
+            axes.plot(x, np.nanmean(values, axis=0), label=label(band.label), linewidth=1.4, **look)
             low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
-            axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+            axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
         format_axes(axes, xlabel, ylabel)
         legend_above(figure)
 
@@ -63,21 +61,10 @@ def cost_figure(name: str, title: str, arms: dict[str, list[tuple[int, Estimate]
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
         for i, (arm, points) in enumerate(arms.items()):
-            colour, line = _look(i)
             points = sorted(points, key=lambda point: point[0])
-            value = np.array([estimate.value for _, estimate in points])
-            ends = np.array([[estimate.low, estimate.high] for _, estimate in points]).T
-            axes.errorbar(
-                [rollouts for rollouts, _ in points], value, yerr=np.nan_to_num(np.abs(ends - value)), fmt=line,
-                marker=drawing.MARKERS[i % len(drawing.MARKERS)], markersize=4, capsize=3, color=colour, label=label(arm),
-            )  # fmt: skip
+            marker = drawing.MARKERS[i % len(drawing.MARKERS)]
+            plot_estimates(axes, points, marker=marker, capsize=3, label=label(arm), **line_look(i))
         format_axes(axes, "rollouts of the whole run", "final accuracy")
         legend_above(figure)
 
     return draw(name, title, paint, height=3.0)
-
-
-def _look(index: int) -> tuple[str, str]:
-    """Colour and line of an arm: colours first, then other lines, so that no two of 24 arms look alike."""
-    colours, lines = drawing.LINE_COLOURS, drawing.LINE_STYLES
-    return colours[index % len(colours)], lines[(index + index // len(colours)) % len(lines)]

@@ -7,10 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import tomli_w
 
-from coba_rl.evaluate import DIFFICULTY_CLASSES
+from coba_rl.evaluate import difficulty_transitions
 from coba_rl.lab.comparison import Comparison, StudyResults, comparison_rows, counted_seeds
-from coba_rl.lab.runner import RunRecord
-from coba_rl.report.page import Code, Figure, Figures, Section, Table, Text
+from coba_rl.lab.result import LabResult
+from coba_rl.report.page import Code, Figure, Section, Table
+from coba_rl.report.series import transition_table
 from coba_rl.report.study_figures import Band, bands_figure, cost_figure
 
 _MEASURED = {
@@ -26,10 +27,10 @@ _MEASURED = {
 }
 """What `show` adds: measure of a step → title of its figure."""
 
-Spent = Callable[[RunRecord, int], float]
+Spent = Callable[[LabResult, int], float]
 
 _SPENT: dict[str, Spent] = {
-    "rollouts": lambda record, step: step * record.run.config.rollouts_per_step,
+    "rollouts": lambda record, step: step * record.config.rollouts_per_step,
     "tokens": lambda record, step: record.tokens_by_step[step],
 }
 """What accuracy is shown over: unit → how much of it a run had generated after a step."""
@@ -41,11 +42,11 @@ def study_sections(results: StudyResults) -> list[Section]:
     """The sections of the page, in the order of reading."""
     study = results.study
     sections = [
-        Section("verdict", "What this study shows", [Text(text) for text in study_verdict(results)]),
+        Section("verdict", "What this study shows", study_verdict(results)),
         _comparison_section(results),
         _learning_section(results),
     ]
-    if len({record.run.config.rollouts for record in results.records}) > 1:
+    if len({record.config.rollouts for record in results.records}) > 1:
         sections.append(_cost_section(results))
     sections += [_measured_section(results, kind) for kind in study.show if kind in _MEASURED]
     if "transitions" in study.show:
@@ -91,7 +92,7 @@ def _verdict(compared: list[Comparison]) -> str:
 
 def _comparison_section(results: StudyResults) -> Section:
     tables = [Table(setting, *comparison_rows(results, setting)) for setting in results.groups]
-    note = Text(
+    note = (
         "Mean over seeds with its 95 % interval by Student's t. Differences pair the runs of one seed; in brackets, on "
         "how many seeds the arm was ahead. Tokens are all that a run generated in training, mean over seeds: arms "
         "that spend equal rollouts differ in them, because harder prompts tend to have longer answers."
@@ -100,25 +101,18 @@ def _comparison_section(results: StudyResults) -> Section:
 
 
 def _learning_section(results: StudyResults) -> Section:
-    shown = [
-        Figure(
-            f"{setting}, by {unit}",
-            bands_figure(
-                f"learning-{unit}-{i}",
-                f"Held-out accuracy by {unit}, {setting}",
-                [_curve_band(results.of(setting, arm), arm, spent) for arm in results.study.arms],
-                f"{unit} generated",
-                "accuracy",
-            ),
-            "Mean over seeds; the band reaches from the lowest seed to the highest.",
-        )
-        for i, setting in enumerate(results.study.settings)
-        for unit, spent in _SPENT.items()
-    ]
-    return Section("learning", "Learning curves", [Figures(shown)])
+    shown = []
+    caption = "Mean over seeds; the band reaches from the lowest seed to the highest."
+    for i, setting in enumerate(results.study.settings):
+        for unit, spent in _SPENT.items():
+            bands = [_curve_band(results.of(setting, arm), arm, spent) for arm in results.study.arms]
+            name, title = f"learning-{unit}-{i}", f"Held-out accuracy by {unit}, {setting}"
+            svg = bands_figure(name, title, bands, f"{unit} generated", "accuracy")
+            shown.append(Figure(f"{setting}, by {unit}", svg, caption))
+    return Section("learning", "Learning curves", [shown])
 
 
-def _curve_band(records: list[RunRecord], label: str, spent: Spent) -> Band:
+def _curve_band(records: list[LabResult], label: str, spent: Spent) -> Band:
     """Accuracy of an arm over what each run had spent, read off where its runs were measured on average."""
     num = min(len(record.curve) for record in records)  # runs that end by tokens differ in length
     spent_by_run = [np.array([spent(record, step) for step, _ in record.curve], float) for record in records]
@@ -138,39 +132,33 @@ def _cost_section(results: StudyResults) -> Section:
             records = results.of(setting, arm)
             rollouts = round(np.mean([record.rollouts for record in records]))
             point = (rollouts, results.estimate(setting, arm, "final"))
-            by_regime.setdefault(records[0].run.config.regime, {}).setdefault(arm, []).append(point)
-    shown = [
-        Figure(
-            regime,
-            cost_figure(f"cost-{i}", f"Final accuracy against rollouts, {regime}", arms),
-            "Every rollout of the run is counted, those of the first steps too. Bars are 95 % intervals over seeds.",
-        )
-        for i, (regime, arms) in enumerate(by_regime.items())
-    ]
-    return Section("cost", "Cost and accuracy", [Figures(shown)])
+            by_regime.setdefault(records[0].config.regime, {}).setdefault(arm, []).append(point)
+    shown = []
+    caption = "Every rollout of the run is counted, those of the first steps too. Bars are 95 % intervals over seeds."
+    for i, (regime, arms) in enumerate(by_regime.items()):
+        svg = cost_figure(f"cost-{i}", f"Final accuracy against rollouts, {regime}", arms)
+        shown.append(Figure(regime, svg, caption))
+    return Section("cost", "Cost and accuracy", [shown])
 
 
 def _measured_section(results: StudyResults, kind: str) -> Section:
     shown, rows = [], []
     for key, title in _MEASURED[kind].items():
         for i, setting in enumerate(results.study.settings):
-            bands = [
-                band for arm in results.study.arms if (band := _step_band(results.of(setting, arm), arm, key))
-            ]
+            found = [_step_band(results.of(setting, arm), arm, key) for arm in results.study.arms]
+            bands = [band for band in found if band]
             if not bands:
                 continue
             name = f"{key.replace('/', '-').replace('_', '-')}-{i}"
             svg = bands_figure(name, f"{title}, {setting}", bands, "step", "")
             shown.append(Figure(f"{title}: {setting}", svg, f"Averaged over {_SMOOTHED} steps."))
-            rows += [
-                [f"{setting}, {band.label}", title, f"{float(np.nanmean(band.values_NX)):.3f}"]
-                for band in bands
-            ]
+            for band in bands:
+                rows.append([f"{setting}, {band.label}", title, f"{np.nanmean(band.values_NX):.3f}"])
     table = Table("Mean over all steps and seeds", ["arm", "measure", "mean"], rows)
-    return Section(kind, {"mechanism": "Mechanism", "estimates": "Pass rates"}[kind], [Figures(shown), table])
+    return Section(kind, {"mechanism": "Mechanism", "estimates": "Pass rates"}[kind], [shown, table])
 
 
-def _step_band(records: list[RunRecord], label: str, key: str) -> Band | None:
+def _step_band(records: list[LabResult], label: str, key: str) -> Band | None:
     num = min(len(record.steps) for record in records)  # runs that end by tokens differ in length
     values = np.array([[step.get(key, np.nan) for step in record.steps[:num]] for record in records], float)
     if np.isnan(values).all():
@@ -185,19 +173,18 @@ def _step_band(records: list[RunRecord], label: str, key: str) -> Band | None:
 
 
 def _transition_section(results: StudyResults) -> Section:
-    names = [name.replace(" ", "\N{NO-BREAK SPACE}") for name in DIFFICULTY_CLASSES]
     tables = []
     for setting in results.study.settings:
         for arm in results.study.arms:
-            counts = np.sum([record.transitions for record in results.of(setting, arm)], axis=0)
-            shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-            rows = [
-                [name, *(f"{100 * share:.1f}" for share in row)]
-                for name, row in zip(names, shares.tolist(), strict=True)
-            ]
+            records = results.of(setting, arm)
+            before_N = np.concatenate([record.before for record in records])
+            after_N = np.concatenate([record.after for record in records])
+            transitions = difficulty_transitions(before_N / 16, after_N / 16)
             caption = f"{setting}, {arm}: % of the training prompts of each class before (rows) by class after (columns)"
-            tables.append(Table(caption, ["before", *names], rows, shades=shares.tolist()))
-    note = Text(
+            tables.append(
+                transition_table(caption, "before", transitions, lambda _, share: f"{100 * share:.1f}")
+            )
+    note = (
         "Classes are those of the paper, told from 16 rollouts of each prompt; all seeds are counted together. "
         "The last column is the share that ends solved."
     )

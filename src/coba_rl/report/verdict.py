@@ -50,18 +50,13 @@ def heldout_verdict(heldout: HeldoutSummary | None) -> str:
     moved = f"from {heldout.before.value:.3f} to {heldout.after.value:.3f}"
     if math.isnan(low) or math.isnan(high):
         return f"Held-out accuracy went {moved}. There is no interval for the change, so chance cannot be ruled out."
-    interval = f"[{low:.3f}, {high:.3f}]"
-    if low > 0.0:
-        text = f"Held-out accuracy rose {moved}. The 95 % interval of the gain, over problems, is {interval}."
-    elif high < 0.0:
-        text = (
-            f"Held-out accuracy fell {moved}. The 95 % interval of the change, over problems, is {interval}."
-        )
-    else:
-        text = (
-            f"Held-out accuracy went {moved}. The 95 % interval of the change, over problems, is {interval}: "
-            "it includes zero, so this run does not show a change."
-        )
+    rose, fell = low > 0.0, high < 0.0
+    verb = "rose" if rose else "fell" if fell else "went"
+    text = (
+        f"Held-out accuracy {verb} {moved}. The 95 % interval of the {'gain' if rose else 'change'}, over problems, "
+        f"is [{low:.3f}, {high:.3f}]"
+    )
+    text += "." if rose or fell else ": it includes zero, so this run does not show a change."
     if heldout.num_problems < _FEW_PROBLEMS:
         text += f" With only {heldout.num_problems} problems the interval is too narrow to rely on."
     return text
@@ -71,40 +66,43 @@ def key_facts(run: RunRecords) -> list[list[str]]:
     """Rows of the table of facts."""
     task, seed = run.config.get("task", {}), run.config.get("training", {}).get("seed")
     named = [str(task[key]) for key in ("name", "regime", "dataset") if task.get(key)]
-    facts = [["strategy", run.strategy]] if run.strategy else []
-    facts += [["task", " · ".join(named)]] if named else []
-    facts.append(["steps", f"{run.steps_done:,}"])
-    facts += [] if seed is None else [["seed", str(seed)]]
-    return facts + _spent_facts(run) + _summary_facts(run)
+    facts = {
+        "strategy": run.strategy,
+        "task": " · ".join(named),
+        "steps": f"{run.steps_done:,}",
+        "seed": None if seed is None else str(seed),
+        **_spent_facts(run),
+        **_summary_facts(run),
+    }
+    return [[name, text] for name, text in facts.items() if text]
 
 
-def _spent_facts(run: RunRecords) -> list[list[str]]:
+def _spent_facts(run: RunRecords) -> dict[str, str | None]:
     if not len(run.allocations):
-        return []
+        return {}
     budget_A = run.allocations.budget_A
-    low, high = int(budget_A.min()), int(budget_A.max())
-    tokens = generated_tokens(run)
-    return [
-        ["rollouts", f"{int(budget_A.sum()):,}"],
-        *([] if tokens is None else [["generated tokens", f"{tokens:,}"]]),
-        ["rollouts of a prompt", f"{low}" if low == high else f"{low} to {high}"],
-    ]
+    low, high, tokens = int(budget_A.min()), int(budget_A.max()), generated_tokens(run)
+    return {
+        "rollouts": f"{int(budget_A.sum()):,}",
+        "generated tokens": None if tokens is None else f"{tokens:,}",
+        "rollouts of a prompt": f"{low}" if low == high else f"{low} to {high}",
+    }
 
 
-def _summary_facts(run: RunRecords) -> list[list[str]]:
+def _summary_facts(run: RunRecords) -> dict[str, str | None]:
     if run.summary is None:
-        return []
+        return {}
     heldout = run.summary.heldout
     estimates = {"held-out before": heldout.before, "held-out after": heldout.after, "gain": heldout.gain}
-    facts = [[f"{name} (95 % interval)", _shown(value)] for name, value in estimates.items() if value]
-    if heldout.gain:
-        facts.append(["held-out problems", f"{heldout.num_problems:,} × {heldout.num_samples} samples"])
-    return [*facts, ["training time", f"{run.summary.seconds:.0f} s"]]
+    problems = f"{heldout.num_problems:,} × {heldout.num_samples} samples"
+    return {
+        **{f"{name} (95 % interval)": _shown(value) for name, value in estimates.items() if value},
+        "held-out problems": problems if heldout.gain else None,
+        "training time": f"{run.summary.seconds:.0f} s",
+    }
 
 
 def _shown(estimate: Estimate) -> str:
-    value, low, high = (
-        "–" if math.isnan(number) else f"{number:.3f}"
-        for number in (estimate.value, estimate.low, estimate.high)
-    )
+    numbers = (estimate.value, estimate.low, estimate.high)
+    value, low, high = ("–" if math.isnan(number) else f"{number:.3f}" for number in numbers)
     return f"{value} [{low}, {high}]"

@@ -10,10 +10,8 @@ from typing import ClassVar
 
 from coba_rl.errors import ConfigError, DatasetError, suggestion
 from coba_rl.tasks.base import Problem, Task
-from coba_rl.tasks.math_data import BOXED_INSTRUCTION, Layout, Loaded, load_problems
+from coba_rl.tasks.math_data import Layout, Loaded, load_problems
 from coba_rl.tasks.math_verifier import score_answer
-
-__all__ = ["BENCHMARKS", "BOXED_INSTRUCTION", "Benchmark", "DatasetError", "MathTask", "load_benchmark"]
 
 
 @dataclass(frozen=True)
@@ -62,11 +60,6 @@ class MathTask(Task):
         """
         return load_problems(self.data, Layout(), split=self.split, config=self.config)
 
-    @property
-    def num_duplicates(self) -> int:
-        """Rows that repeated a prompt and were dropped."""
-        return self.loaded.num_duplicates
-
     def train_problems(self) -> list[Problem]:
         """Problems to train on, in the order of the data set."""
         problems = [problem for problem in self.loaded.problems if not self._is_heldout(problem)]
@@ -96,24 +89,20 @@ class Benchmark:
 
     hub_id: str
     split: str
-    question: str
-    answer: str
+    layout: Layout
     config: str | None = None
-    context: str | None = None
 
 
 BENCHMARKS = {
-    "aime24": Benchmark("HuggingFaceH4/aime_2024", split="train", question="problem", answer="answer"),
-    "aime25": Benchmark("math-ai/aime25", split="test", question="problem", answer="answer"),
-    "amc23": Benchmark("math-ai/amc23", split="test", question="question", answer="answer"),
-    "math500": Benchmark("HuggingFaceH4/MATH-500", split="test", question="problem", answer="answer"),
+    "aime24": Benchmark("HuggingFaceH4/aime_2024", "train", Layout(("problem",), ("answer",))),
+    "aime25": Benchmark("math-ai/aime25", "test", Layout(("problem",), ("answer",))),
+    "amc23": Benchmark("math-ai/amc23", "test", Layout(("question",), ("answer",))),
+    "math500": Benchmark("HuggingFaceH4/MATH-500", "test", Layout(("problem",), ("answer",))),
     "olympiadbench": Benchmark(
         "Hothan/OlympiadBench",
+        "train",
+        Layout(("question",), ("final_answer",), context="context"),
         config="OE_TO_maths_en_COMP",
-        split="train",
-        question="question",
-        answer="final_answer",
-        context="context",
     ),
 }
 """The five benchmarks; of OlympiadBench the open-ended, text-only, English competition problems."""
@@ -140,6 +129,7 @@ def load_benchmark(name: str, path: str | Path | None = None) -> list[Problem]:
     if key not in BENCHMARKS:
         raise ConfigError(f"unknown benchmark {name!r}. {suggestion(key, BENCHMARKS)}")
     benchmark = BENCHMARKS[key]
-    layout = Layout(prompts=(benchmark.question,), answers=(benchmark.answer,), context=benchmark.context)
     source = benchmark.hub_id if path is None else path
-    return load_problems(source, layout, split=benchmark.split, config=benchmark.config, name=key).problems
+    return load_problems(
+        source, benchmark.layout, split=benchmark.split, config=benchmark.config, name=key
+    ).problems

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from coba_rl.errors import ConfigError
-from coba_rl.tasks.base import Problem, Prompt
+from coba_rl.tasks.base import Problem
+from coba_rl.tasks.generation import evaluation_mode, prompt_ids
 from coba_rl.tasks.prefix_scan import MAX_OPERATORS, OPERATORS, check_regime
 
 if TYPE_CHECKING:
@@ -161,33 +162,17 @@ def exact_pass_rates(
         raise ConfigError(f"batch_size={batch_size!r}, expected at least 1.")
     if not problems:
         return np.zeros(0)
-    prompts = _prompt_ids(tokenizer, [problem.prompt for problem in problems])
+    prompts = [prompt_ids(tokenizer, problem.prompt) for problem in problems]
     answers = [
         [*ids, tokenizer.eos_token_id]
         for ids in tokenizer([problem.answer for problem in problems], add_special_tokens=False).input_ids
     ]
     logprob_M = np.zeros(len(problems))
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluation_mode(model):
         for start in range(0, len(problems), batch_size):
             stop = start + batch_size
             logprob_M[start:stop] = _answer_logprobs(model, prompts[start:stop], answers[start:stop])
-    finally:
-        model.train(was_training)
     return np.exp(logprob_M)
-
-
-def _prompt_ids(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Prompt]) -> list[list[int]]:
-    """Token ids of prompts that are all plain texts or all conversations."""
-    if isinstance(prompts[0], str):
-        return tokenizer(list(prompts)).input_ids
-    chats = cast(list[list[dict[str, str]]], list(prompts))
-    texts = [
-        tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False) for chat in chats
-    ]
-    # The template writes the special tokens itself.
-    return tokenizer(cast(list[str], texts), add_special_tokens=False).input_ids
 
 
 def _answer_logprobs(
@@ -205,8 +190,7 @@ def _answer_logprobs(
         ids_BL[row, :stop] = torch.tensor(prompt + answer)
         is_answer_BL[row, len(prompt) : stop] = True
     with torch.no_grad():
-        logits = model(
-            ids_BL.to(model.device), attention_mask=torch.ones_like(ids_BL).to(model.device)
-        ).logits
+        ids = ids_BL.to(model.device)
+        logits = model(ids, attention_mask=torch.ones_like(ids)).logits
     logprob_BL = logits[:, :-1].double().log_softmax(-1).cpu().gather(-1, ids_BL[:, 1:, None])[..., 0]
     return torch.where(is_answer_BL[:, 1:], logprob_BL, 0.0).sum(-1).numpy()

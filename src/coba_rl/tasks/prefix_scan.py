@@ -7,6 +7,7 @@ others, held-out ones included. The right completion is unique, which makes the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from coba_rl.errors import ConfigError, suggestion
-from coba_rl.tasks.base import Problem, Task, content_id
+from coba_rl.tasks.base import Problem, Prompt, Task, content_id
 
 OPERATORS: dict[str, Callable[[int, int], int]] = {
     "+": lambda a, b: a + b,
@@ -25,6 +26,8 @@ OPERATORS: dict[str, Callable[[int, int], int]] = {
     "@": lambda a, b: a + 2 * b + 1,
 }
 """Operator character → function of (running value, operand); the result is taken modulo 10."""
+
+_PROMPT = re.compile(rf"[0-9](?:[{re.escape(''.join(OPERATORS))}][0-9])+=")
 
 REGIMES = ("hard", "heterogeneous", "moderate")
 """Names of the shipped policies, from the lowest mean pass rate to the highest."""
@@ -51,21 +54,13 @@ def running_values(prompt: str) -> str:
         >>> running_values("3>8<2@4=")
         '821'
     """
-    digits, operators = prompt[0:-1:2], prompt[1:-1:2]
-    well_formed = (
-        len(prompt) >= 4
-        and len(prompt) % 2 == 0
-        and prompt.endswith("=")
-        and all(digit in "0123456789" for digit in digits)
-        and all(operator in OPERATORS for operator in operators)
-    )
-    if not well_formed:
+    if not _PROMPT.fullmatch(prompt):
         raise ValueError(
             f"Not a prefix-scan prompt: {prompt!r}. Expected digits and operators out of "
             f"{''.join(OPERATORS)!r} in turn, then '=', such as '3+8*2-5='."
         )
-    value, values = int(digits[0]), []
-    for operator, digit in zip(operators, digits[1:], strict=True):
+    value, values = int(prompt[0]), []
+    for operator, digit in zip(prompt[1:-1:2], prompt[2:-1:2], strict=True):
         value = OPERATORS[operator](value, int(digit)) % 10
         values.append(str(value))
     return "".join(values)
@@ -157,12 +152,12 @@ class PrefixScan(Task):
 
     def train_problems(self) -> list[Problem]:
         """Problems to train on, in an order that only the options decide."""
-        heldout = self._draw(1, self.num_heldout, frozenset())
-        return [_problem(prompt) for prompt in self._draw(0, self.num_train, frozenset(heldout))]
+        heldout = {problem.prompt for problem in self.heldout_problems()}
+        return self._draw(0, self.num_train, heldout)
 
     def heldout_problems(self) -> list[Problem]:
         """Problems never trained on, in an order that only the options decide."""
-        return [_problem(prompt) for prompt in self._draw(1, self.num_heldout, frozenset())]
+        return self._draw(1, self.num_heldout, excluded=set())
 
     def score(self, completion: str, answer: str) -> float:
         """1.0 if the completion without surrounding white space equals the answer, else 0.0.
@@ -173,7 +168,7 @@ class PrefixScan(Task):
         """
         return float(completion.strip() == answer)
 
-    def _draw(self, stream: int, count: int, excluded: frozenset[str]) -> list[str]:
+    def _draw(self, stream: int, count: int, excluded: set[Prompt]) -> list[Problem]:
         """Draw `count` distinct prompts outside `excluded` from an independent stream of the seed."""
         rng = np.random.default_rng([self.seed, stream])
         prompts: dict[str, None] = {}  # a set that remembers the order
@@ -181,8 +176,4 @@ class PrefixScan(Task):
             prompt = random_prompt(rng, self.min_operators, self.max_operators)
             if prompt not in excluded:
                 prompts[prompt] = None
-        return list(prompts)
-
-
-def _problem(prompt: str) -> Problem:
-    return Problem(content_id(prompt), prompt, running_values(prompt), data_source=PrefixScan.name)
+        return [Problem(content_id(p), p, running_values(p), data_source=self.name) for p in prompts]

@@ -5,8 +5,7 @@ Array names end in their axes: `_N` sequences, `_L` token positions, `_V` vocabu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ import numpy as np
 
 from coba_rl.errors import ConfigError
 from coba_rl.tasks.policy import EOS_ID, PAD_ID, SYMBOLS, build_model, build_tokenizer, exact_pass_rates
-from coba_rl.tasks.prefix_scan import MAX_OPERATORS, OPERATORS, PrefixScan, check_regime
+from coba_rl.tasks.prefix_scan import MAX_OPERATORS, OPERATORS, PrefixScan
 from coba_rl.tasks.teacher import Teacher
 
 if TYPE_CHECKING:
@@ -114,13 +113,18 @@ def warmstart(
         >>> sorted(warmstart("hard", steps=1, batch_size=2))[:2]
         ['divergence', 'heldout_pass_rate']
     """
-    check_regime(regime)
+    import torch
+
     for option, value in (("steps", steps), ("batch_size", batch_size)):
         if value < 1:
             raise ConfigError(f"{option}={value!r}, expected at least 1.")
     teacher, model, tokenizer = Teacher.of_regime(regime, seed), build_model(seed), build_tokenizer()
-    with _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # fixes the order of floating-point sums
+    try:
         divergence = _train(model, teacher, np.random.default_rng([seed, 3]), steps, batch_size, progress)
+    finally:
+        torch.set_num_threads(threads)
     task = PrefixScan(regime=regime)
     problems = task.train_problems()
     student_M, teacher_M = exact_pass_rates(model, tokenizer, problems), teacher.pass_rates(problems)
@@ -134,9 +138,10 @@ def warmstart(
     if output_dir is not None:
         model.save_pretrained(output_dir)
         tokenizer.save_pretrained(output_dir)
-        (Path(output_dir) / "README.md").write_text(
-            _model_card(regime, seed, steps, batch_size, metrics), encoding="utf-8"
+        card = _CARD.format(
+            regime=regime, seed=seed, steps=steps, batch_size=batch_size, operators=MAX_OPERATORS, **metrics
         )
+        (Path(output_dir) / "README.md").write_text(card, encoding="utf-8")
     return metrics
 
 
@@ -193,19 +198,6 @@ def _optimisers(model: torch.nn.Module) -> list[torch.optim.Optimizer]:
     ]
 
 
-@contextmanager
-def _one_thread() -> Generator[None, None, None]:
-    """Fix the order of floating-point sums, which otherwise depends on the number of threads."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 _CARD = """\
 ---
 license: apache-2.0
@@ -227,14 +219,3 @@ Made by `coba-rl warmstart --regime {regime} --seed {seed} --output-dir DIR`: {s
 | mean absolute difference from the teacher's pass rates | {pass_rate_error:.4f} |
 | divergence from the teacher, nats a token | {divergence:.4f} |
 """
-
-
-def _model_card(regime: str, seed: int, steps: int, batch_size: int, metrics: dict[str, float]) -> str:
-    settings = {
-        "regime": regime,
-        "seed": seed,
-        "steps": steps,
-        "batch_size": batch_size,
-        "operators": MAX_OPERATORS,
-    }
-    return _CARD.format(**settings, **metrics)
