@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 
+from coba_rl.allocation.saved import check_version
 from coba_rl.errors import StateError
 from coba_rl.files import append_jsonl, read_jsonl, write_json
 
@@ -182,9 +183,9 @@ def _read(file: Path, checked: Callable[[Any], Record]) -> list[Record]:
         for line in read_jsonl(file):
             found.append(checked(line))
     except (ValueError, RecursionError) as error:
-        wrong = explained(error) if isinstance(error, ValidationError) else str(error)
+        line = len(found) + 1
         raise StateError(
-            f"{str(file)!r} is damaged in line {len(found) + 1}: {wrong}. Delete the broken line."
+            f"{str(file)!r} is damaged in line {line}: {_explained(error)}. Delete the broken line."
         ) from None
     return found
 
@@ -205,21 +206,19 @@ def read_summary(file: Path) -> RunSummary | None:
     try:
         value = json.loads(file.read_bytes())
         version = value.get("version") if isinstance(value, dict) else None
-        if isinstance(version, int) and version != SUMMARY_VERSION:
-            raise StateError(
-                f"{str(file)!r} has version {version}, this coba-rl reads version {SUMMARY_VERSION}. Install the coba-rl "
-                "that wrote it."
-            )
+        if isinstance(version, int):
+            check_version(repr(str(file)), version, SUMMARY_VERSION)
         return _adapter(RunSummary).validate_python(value)
     except StateError:
         raise
     except (ValueError, RecursionError) as error:
-        wrong = explained(error) if isinstance(error, ValidationError) else str(error)
-        raise StateError(f"{str(file)!r} is damaged: {wrong}. Delete it and resume.") from None
+        raise StateError(f"{str(file)!r} is damaged: {_explained(error)}. Delete it and resume.") from None
 
 
-def explained(error: ValidationError) -> str:
-    """The first mistake of a record, in words."""
+def _explained(error: Exception) -> str:
+    """What is wrong; of a record its first mistake."""
+    if not isinstance(error, ValidationError):
+        return str(error)
     first = error.errors()[0]
     where = ".".join(map(str, first["loc"])) or "the record"
     return f"{where} is {first['input']!r}: {first['msg'].lower()}"

@@ -15,7 +15,7 @@ from coba_rl.allocation.checks import check_bounds, check_budgets, check_rates, 
 from coba_rl.allocation.estimators import Visits
 from coba_rl.allocation.metrics import measure_allocation, measure_outcomes
 from coba_rl.allocation.prompt_table import PromptId, check_prompt_ids
-from coba_rl.allocation.saved import saved_number
+from coba_rl.allocation.saved import check_version, saved_number
 from coba_rl.allocation.strategies import Strategy, make_strategy
 from coba_rl.allocation.success import graded, reached
 from coba_rl.errors import OptionError, StateError
@@ -264,11 +264,7 @@ class BudgetAllocator:
     def _check_state(self, state: dict[str, Any]) -> None:
         if not isinstance(state, dict) or "version" not in state:
             raise StateError(f"Not an allocator state: {type(state).__name__} without a version.")
-        if state["version"] != STATE_VERSION:
-            raise StateError(
-                f"The allocator state has version {state['version']!r}, this coba-rl reads version "
-                f"{STATE_VERSION}. Install the coba-rl that wrote it."
-            )
+        check_version("The allocator state", state["version"], STATE_VERSION)
         if state.get("strategy") != self.strategy.name:
             raise StateError(
                 f"The state was saved by strategy {state.get('strategy')!r}, this run uses "

@@ -10,6 +10,23 @@ import numpy as np
 from coba_rl.errors import StateError
 
 
+def check_version(what: str, found: Any, known: int) -> None:
+    """Refuse what another version wrote.
+
+    Raises:
+        StateError: `found` is not `known`.
+
+    Example:
+        >>> check_version("The state", 2, known=1)
+        Traceback (most recent call last):
+        coba_rl.errors.StateError: The state has version 2, this coba-rl reads version 1. Install the coba-rl that wrote it.
+    """
+    if found != known:
+        raise StateError(
+            f"{what} has version {found!r}, this coba-rl reads version {known}. Install the coba-rl that wrote it."
+        )
+
+
 def saved_number(state: dict[str, Any], name: str, low: float = -math.inf, high: float = math.inf) -> float:
     """A number of a saved state.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 
 from coba_rl.bench import QUICK, Effort, Part, as_dict, measure, write_parts
@@ -17,42 +16,54 @@ _HOSTS, _QUICK_HOSTS = (40, 64), (2, 8)
 """Steps of each trainer, and prompts of a step."""
 
 
-@dataclass(frozen=True)
-class BenchCommand:
-    """Fields are the command's parameters."""
+def bench(
+    *, quick: bool = False, hosts: bool = False, output_dir: Path | None = None, json: bool = False
+) -> None:
+    """Measure how fast budgets are found, and what that costs a training run.
 
-    quick: bool
-    hosts: bool
-    output_dir: Path | None
-    json: bool
+    Everything runs in one process, and what is compared takes turns in short rounds: read the ratios, which hardly
+    depend on the machine and on what else it does, before the times. The spread is that of the ratios over rounds;
+    where it includes 1 the two cannot be told apart.
 
-    def run(self) -> int:
-        self._check()
-        warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about one another
-        parts = self._measure()
-        if self.output_dir is not None:
-            write_parts(parts, self.output_dir)
-        if self.json:
-            print_json(as_dict(parts))
-        else:
-            print_parts(parts)
-        return 0
+    Measured are the solvers (the paper's heap as printed, ours, dynamic programming, the fast one) and all strategies
+    on batches of 64 to 1,000,000 prompts; `allocate`, `observe`, saving and loading; and an allocator that knows up
+    to 10 million prompts. It takes a few minutes and 2 GB of memory.
 
-    def _check(self) -> None:
-        if self.hosts:
-            need(["torch", "trl"], "--hosts")
-        if self.output_dir is not None:
-            need(["matplotlib", "jinja2"], "--output-dir")
-            check_folder(self.output_dir)
+    Parameters
+    ----------
+    quick
+        Small batches and few rounds: half a minute.
+    hosts
+        Measure instead what the TRL host adds to a training step: stock TRL, `uniform` and `coba` take turns step by
+        step. Needs the extra `trl`.
+    output_dir
+        Folder for results.json, tables.md, scaling.svg and report.html. Needs the extra `report`.
+    json
+        Print JSON instead of tables.
+    """
+    if hosts:
+        need(["torch", "trl"], "--hosts")
+    if output_dir is not None:
+        need(["matplotlib", "jinja2"], "--output-dir")
+        check_folder(output_dir)
+    warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about one another
+    parts = _measure(quick, hosts)
+    if output_dir is not None:
+        write_parts(parts, output_dir)
+    if json:
+        print_json(as_dict(parts))
+    else:
+        print_parts(parts)
 
-    def _measure(self) -> list[Part]:
-        if not self.hosts:
-            with counting("measurements") as progress:
-                return measure(QUICK if self.quick else Effort(), progress)
-        from coba_rl.bench.hosts import measure_hosts
 
-        with counting("steps") as progress:
-            return [measure_hosts(*(_QUICK_HOSTS if self.quick else _HOSTS), progress)]
+def _measure(quick: bool, hosts: bool) -> list[Part]:
+    if not hosts:
+        with counting("measurements") as progress:
+            return measure(QUICK if quick else Effort(), progress)
+    from coba_rl.bench.hosts import measure_hosts
+
+    with counting("steps") as progress:
+        return [measure_hosts(*(_QUICK_HOSTS if quick else _HOSTS), progress)]
 
 
 def print_parts(parts: list[Part]) -> None:

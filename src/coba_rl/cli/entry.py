@@ -29,9 +29,9 @@ def run_app(app: App, arguments: list[str] | None = None) -> int:
     _write_any_text()
     app.suppress_keyboard_interrupt = False  # or cyclopts leaves without a word
     try:
-        result = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         print(end="", flush=True)
-        return int(result or 0)
+        return 0
     except CobaError as error:
         for note in getattr(error, "__notes__", ()):
             print(note, file=sys.stderr)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -34,22 +33,21 @@ _NEEDS = {
 }
 
 
-@dataclass(frozen=True)
-class EnvCommand:
-    """Fields are the command's parameters."""
+def env(*, json: bool = False) -> None:
+    """Show what is installed and what can therefore be run; put this into bug reports.
 
-    json: bool
-
-    def run(self) -> int:
-        facts = describe()
-        if self.json:
-            print_json(facts)
-            return 0
-        rows = [[name, str(value)] for name, value in facts["packages"].items()]
-        print_table("Packages", ["package", "version"], rows)
-        print_table("Machine", ["", ""], [[name, str(value)] for name, value in facts["machine"].items()])
-        print_table("Can run", ["", ""], [[name, value] for name, value in facts["can_run"].items()])
-        return 0
+    Parameters
+    ----------
+    json
+        Print JSON instead of a table.
+    """
+    facts = describe()
+    if json:
+        print_json(facts)
+        return
+    print_table("Packages", ["package", "version"], list(map(list, facts["packages"].items())))
+    print_table("Machine", ["", ""], [[name, str(value)] for name, value in facts["machine"].items()])
+    print_table("Can run", ["", ""], list(map(list, facts["can_run"].items())))
 
 
 def describe() -> dict[str, Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from coba_rl.cli.arguments import Count, Seed
 from coba_rl.cli.outputs import check_file
 from coba_rl.cli.progress import counting
 from coba_rl.cli.tables import format_estimate, print_json, print_table
@@ -21,112 +22,138 @@ from coba_rl.sampling import sample_completions, score_completions
 from coba_rl.tasks.base import Problem, Task
 
 
-@dataclass(frozen=True)
-class EvaluateCommand:
-    """Fields are the command's parameters."""
+def evaluate(
+    model: str,
+    *,
+    task: str = "prefix-scan",
+    num_samples: Count = 16,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    max_new_tokens: Count | None = None,
+    batch_size: Count = 512,
+    limit: Count | None = None,
+    seed: Seed = 0,
+    output: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Measure avg@k and unbiased pass@k of a model, with 95 % intervals over problems.
 
-    model: str
-    task: str
-    num_samples: int
-    temperature: float
-    top_p: float
-    max_new_tokens: int | None
-    batch_size: int
-    limit: int | None
-    seed: int
-    output: Path | None
-    json: bool
+    Parameters
+    ----------
+    model
+        Folder or hub name of a transformers causal language model.
+    task
+        prefix-scan, a benchmark (aime24, aime25, amc23, math500, olympiadbench), NAME=FILE for a local copy
+        of a benchmark, or a data file.
+    num_samples
+        Completions of each problem: k of avg@k, and the largest k of pass@k.
+    temperature
+        Of sampling.
+    top_p
+        Of sampling. The paper evaluates with 0.9.
+    max_new_tokens
+        Most tokens of a completion. Default: the task's.
+    batch_size
+        Completions generated at a time.
+    limit
+        Evaluate only the first so many problems.
+    seed
+        Of sampling and of the intervals.
+    output
+        Write the completions and their scores to this JSON-lines file.
+    json
+        Print JSON instead of a table.
+    """
+    need(["torch", "transformers"], "evaluate")
+    _check_arguments(temperature, top_p, output)
+    judge, problems = load_problems(task)
+    problems = problems[:limit]
+    _check_problems(task, judge, problems)
+    completions = _sample(
+        model,
+        problems,
+        num_samples=num_samples,
+        temperature=temperature,
+        top_p=top_p,
+        max_new_tokens=max_new_tokens or judge.max_completion_length,
+        batch_size=batch_size,
+        seed=seed,
+    )
+    scores_PK = score_completions(judge, problems, completions)
+    try:
+        if output is not None:
+            _write(output, problems, completions, scores_PK)
+    finally:  # the figures are shown even where the file cannot be written
+        result = summarize(scores_PK, seed=seed)
+        if json:
+            print_json({"model": model, "task": task, **result.as_dict()})
+        else:
+            _print(f"{model} on {task}", result)
 
-    def run(self) -> int:
-        self._check()
-        task, problems = load_problems(self.task)
-        problems = problems[: self.limit]
-        self._check_problems(task, problems)
-        try:
-            completions = self._sample(problems, self.max_new_tokens or task.max_completion_length)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(
-                "Nothing was kept: an evaluation starts anew. It is shorter with --limit or fewer --num-samples."
-            ) from None
-        scores_PK = score_completions(task, problems, completions)
-        try:
-            if self.output is not None:
-                self._write(self.output, problems, completions, scores_PK)
-        finally:  # the figures are shown even where the file cannot be written
-            self._print(summarize(scores_PK, seed=self.seed))
-        return 0
 
-    def _check(self) -> None:
-        need(["torch", "transformers"], "evaluate")
-        if not (0 < self.temperature < math.inf and 0 < self.top_p <= 1):
-            raise ConfigError(
-                f"--temperature is {self.temperature} and --top-p {self.top_p}: expected temperature > 0, 0 < top-p ≤ 1."
-            )
-        if self.output is not None:
-            check_file(self.output)
-            if self.output.exists():
-                raise ConfigError(f"{str(self.output)!r} exists already. Choose another --output.")
+def _check_arguments(temperature: float, top_p: float, output: Path | None) -> None:
+    if not (0 < temperature < math.inf and 0 < top_p <= 1):
+        raise ConfigError(
+            f"--temperature is {temperature} and --top-p {top_p}: expected temperature > 0, 0 < top-p ≤ 1."
+        )
+    if output is not None:
+        check_file(output)
+        if output.exists():
+            raise ConfigError(f"{str(output)!r} exists already. Choose another --output.")
 
-    def _check_problems(self, task: Task, problems: list[Problem]) -> None:
-        """Before any completion is paid for: there is something to judge."""
-        if not problems:
-            raise DatasetError(f"task {self.task!r} has no problems to evaluate.")
-        if all(task.score("", problem.answer) is None for problem in problems):
-            raise DatasetError(
-                f"task {self.task!r}: none of the answers of {len(problems)} problems can be judged, the first is "
-                f"{problems[0].answer!r}. Expected final answers, as LaTeX or plain text."
-            )
 
-    def _sample(self, problems: list[Problem], max_new_tokens: int) -> list[list[str]]:
-        import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+def _check_problems(name: str, task: Task, problems: list[Problem]) -> None:
+    """Before any completion is paid for: there is something to judge."""
+    if not problems:
+        raise DatasetError(f"task {name!r} has no problems to evaluate.")
+    if all(task.score("", problem.answer) is None for problem in problems):
+        raise DatasetError(
+            f"task {name!r}: none of the answers of {len(problems)} problems can be judged, the first is "
+            f"{problems[0].answer!r}. Expected final answers, as LaTeX or plain text."
+        )
 
-        be_quiet()
-        check_model(self.model)
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(
-                self.model, padding_side="left", trust_remote_code=False
-            )
-            model = AutoModelForCausalLM.from_pretrained(
-                self.model,
-                trust_remote_code=False,
-                device_map="auto" if torch.cuda.is_available() else None,  # all GPUs, if one is too small
-            )
-        except (OSError, ValueError, ImportError) as error:
-            raise ConfigError(f"model {self.model!r} cannot be loaded: {error}") from None
+
+def _sample(model: str, problems: list[Problem], **settings: Any) -> list[list[str]]:
+    try:
+        loaded, tokenizer = _load(model)
         with counting("completions") as progress:
-            return sample_completions(
-                model,
-                tokenizer,
-                problems,
-                num_samples=self.num_samples,
-                temperature=self.temperature,
-                top_p=self.top_p,
-                max_new_tokens=max_new_tokens,
-                batch_size=self.batch_size,
-                seed=self.seed,
-                progress=progress,
-            )
+            return sample_completions(loaded, tokenizer, problems, progress=progress, **settings)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            "Nothing was kept: an evaluation starts anew. It is shorter with --limit or fewer --num-samples."
+        ) from None
 
-    @staticmethod
-    def _write(
-        output: Path, problems: list[Problem], completions: list[list[str]], scores_PK: np.ndarray
-    ) -> None:
-        records = [
-            {
-                "prompt_id": problem.prompt_id,
-                "completions": group,
-                "scores": scores.tolist(),
-            }
-            for problem, group, scores in zip(problems, completions, scores_PK, strict=True)
-        ]
-        write_jsonl(output, records)
 
-    def _print(self, result: Evaluation) -> None:
-        if self.json:
-            print_json({"model": self.model, "task": self.task, **result.as_dict()})
-            return
-        rows = [[f"avg@{result.num_samples}", format_estimate(result.avg)]]
-        rows += [[f"pass@{k}", format_estimate(value)] for k, value in result.pass_at.items()]
-        title = f"{self.model} on {self.task}, {result.num_prompts} problems"
-        print_table(f"{title}, {result.num_unjudged} attempts not judged", ["", "95 % interval"], rows)
+def _load(model: str) -> tuple[Any, Any]:
+    """Model and tokenizer."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    be_quiet()
+    check_model(model)
+    over_all_gpus = "auto" if torch.cuda.is_available() else None  # one may be too small
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=False)
+        loaded = AutoModelForCausalLM.from_pretrained(
+            model, trust_remote_code=False, device_map=over_all_gpus
+        )
+    except (OSError, ValueError, ImportError) as error:
+        raise ConfigError(f"model {model!r} cannot be loaded: {error}") from None
+    return loaded, tokenizer
+
+
+def _write(
+    output: Path, problems: list[Problem], completions: list[list[str]], scores_PK: np.ndarray
+) -> None:
+    groups = zip(problems, completions, scores_PK.tolist(), strict=True)
+    write_jsonl(
+        output,
+        [{"prompt_id": p.prompt_id, "completions": texts, "scores": scores} for p, texts, scores in groups],
+    )
+
+
+def _print(title: str, result: Evaluation) -> None:
+    rows = [[f"avg@{result.num_samples}", format_estimate(result.avg)]]
+    rows += [[f"pass@{k}", format_estimate(value)] for k, value in result.pass_at.items()]
+    details = f"{result.num_prompts} problems, {result.num_unjudged} attempts not judged"
+    print_table(f"{title}, {details}", ["", "95 % interval"], rows)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from coba_rl.packages import need
 from coba_rl.report import write_run_report
 
 
-@dataclass(frozen=True)
-class ReportCommand:
-    """Fields are the command's parameters."""
+def report(folder: Path, *, output: Path | None = None) -> None:
+    """Write the page of a run: what it learned, what it cost, and where its rollouts went.
 
-    folder: Path
-    output: Path | None
+    A run that is not finished is shown as far as it got. Any folder with `metrics.jsonl` or `allocations.jsonl` will
+    do: that of `coba-rl train`, and `trainer.default_local_dir` of a verl job in the trainer mode `coba_sync`. The
+    page is one HTML file that needs nothing but itself.
 
-    def run(self) -> int:
-        need(["matplotlib", "jinja2"], "report")
-        print(f"Page: {write_run_report(self.folder, self.output)}")
-        return 0
+    Parameters
+    ----------
+    folder
+        The run's folder.
+    output
+        The page. Default: report.html in the folder.
+    """
+    need(["matplotlib", "jinja2"], "report")
+    print(f"Page: {write_run_report(folder, output)}")

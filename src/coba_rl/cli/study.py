@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from coba_rl.cli.arguments import Count
 from coba_rl.cli.outputs import check_folder
 from coba_rl.cli.tables import print_json, print_table
 from coba_rl.errors import ConfigError
@@ -28,51 +29,74 @@ from coba_rl.packages import need
 from coba_rl.report.study_files import write_study
 
 
-@dataclass(frozen=True)
-class StudyCommand:
-    """Arguments of the command, see `coba-rl study --help`."""
+def study(
+    config: str = "main",
+    *,
+    seeds: str | None = None,
+    steps: Count | None = None,
+    workers: Count | None = None,
+    output_dir: Path = Path("runs/studies"),
+    list: bool = False,
+    json: bool = False,
+) -> None:
+    """Compare strategies on the embedded task: every arm, in every setting, on the same seeds.
 
-    config: str
-    seeds: str | None
-    steps: int | None
-    workers: int
-    output_dir: Path
-    list_studies: bool
-    json: bool
+    Runs are small and exact: a GRPO loop on one core each, held-out accuracy computed rather than sampled.
+    Finished runs are kept and shared between studies, so the same command goes on where it was stopped.
+    `runs/studies/NAME` gets `results.csv` (one row a measured point), `comparisons.csv`, `tables.md`,
+    `summary.json` and `report.html`.
 
-    def run(self) -> int:
-        """Run what is missing, write tables and page, print the comparison."""
-        if self.list_studies:
-            self._list()
-            return 0
-        check_folder(self.output_dir)
-        need(("torch", "transformers", "scipy", "matplotlib", "jinja2"), "a study")
-        changes: dict[str, Any] = {} if self.seeds is None else {"seeds": parse_seeds(self.seeds)}
-        if self.steps is not None:
-            changes["base"] = {"steps": self.steps}
-        study = load_study(self.config, **changes)
-        folder = self.output_dir / Path(self.config).stem
-        started = time.monotonic()
-        with StudyProgress(study) as progress:
-            try:
-                results = run_study(study, self.output_dir / "runs", self.workers, progress.update)
-            except KeyboardInterrupt:
-                raise KeyboardInterrupt(
-                    f"Finished runs are kept in {str(self.output_dir)!r}: the same command goes on."
-                ) from None
-        write_study(results, folder)
-        if self.json:
-            print_json(results.summary())
-        else:
-            print_results(results)
-            seconds = time.monotonic() - started
-            print(f"\n{len(results.records)} runs in {seconds:.0f} s. Page: {folder / 'report.html'}")
-        return 0
+    `coba-rl study --list` names the shipped studies. A study of your own is a TOML file: copy a shipped one
+    and change its arms; keys are the fields of `coba_rl.lab.config.LabConfig`.
 
-    def _list(self) -> None:
-        studies = {name: load_study(name) for name in shipped_studies()}
-        rows = [[name, str(len(study.runs())), study.title] for name, study in studies.items()]
-        print_table("Shipped studies", ["study", "runs", "title"], rows)
+    Parameters
+    ----------
+    config
+        Name of a shipped study, or a TOML file.
+    seeds
+        Seeds instead of the study's, e.g. 0,1,2 or 10-14.
+    steps
+        Training steps instead of the study's.
+    workers
+        Runs at a time, one core each. Default: the cores there are.
+    output_dir
+        Where the studies' folders and their runs go.
+    list
+        Show the shipped studies and how many runs each takes.
+    json
+        Print the summary as JSON instead of tables.
+    """
+    if list:
+        _print_studies()
+        return
+    check_folder(output_dir)
+    need(("torch", "transformers", "scipy", "matplotlib", "jinja2"), "a study")
+    changes: dict[str, Any] = {} if seeds is None else {"seeds": parse_seeds(seeds)}
+    if steps is not None:
+        changes["base"] = {"steps": steps}
+    chosen, folder = load_study(config, **changes), output_dir / Path(config).stem
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    started = time.monotonic()
+    with StudyProgress(chosen) as progress:
+        try:
+            results = run_study(chosen, output_dir / "runs", workers or cores, progress.update)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                f"Finished runs are kept in {str(output_dir)!r}: the same command goes on."
+            ) from None
+    write_study(results, folder)
+    if json:
+        print_json(results.summary())
+    else:
+        print_results(results)
+        seconds = time.monotonic() - started
+        print(f"\n{len(results.records)} runs in {seconds:.0f} s. Page: {folder / 'report.html'}")
+
+
+def _print_studies() -> None:
+    studies = {name: load_study(name) for name in shipped_studies()}
+    rows = [[name, str(len(study.runs())), study.title] for name, study in studies.items()]
+    print_table("Shipped studies", ["study", "runs", "title"], rows)
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -30,7 +30,7 @@ def verl_train(
     output_dir: Path | None = None,
     timeout: float = 1500,
     json: bool = False,
-) -> int:
+) -> None:
     """Train the embedded policy on the embedded task through verl: Ray, FSDP2 and TransferQueue, on a CPU.
 
     Parameters
@@ -63,7 +63,6 @@ def verl_train(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the job is ended, too
     run.prepare()
     print_summary(run.train(timeout, TrainingProgress()), json)
-    return 0
 
 
 def main(arguments: list[str] | None = None) -> int:

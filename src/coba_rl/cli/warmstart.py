@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+from coba_rl.cli.arguments import Seed
 from coba_rl.cli.outputs import check_folder
 from coba_rl.cli.progress import counting
 from coba_rl.cli.tables import print_json, print_table
@@ -13,29 +14,38 @@ from coba_rl.packages import need
 from coba_rl.runs.models import be_quiet
 
 
-@dataclass(frozen=True)
-class WarmstartCommand:
-    """Fields are the command's parameters."""
+def warmstart(
+    *,
+    regime: Literal["hard", "heterogeneous", "moderate"] = "hard",
+    seed: Seed = 0,
+    output_dir: Path,
+    json: bool = False,
+) -> None:
+    """Make the embedded policy: a tiny language model, supervised on a noisy teacher of prefix-scan.
 
-    regime: str
-    seed: int
-    output_dir: Path
-    json: bool
+    The shipped policies are these, with seed 0.
 
-    def run(self) -> int:
-        need(["torch", "transformers"], "warmstart")
-        check_folder(self.output_dir)
-        if self.output_dir.exists() and any(self.output_dir.iterdir()):
-            raise ConfigError(f"{str(self.output_dir)!r} is not empty. Choose another --output-dir.")
-        from coba_rl.tasks.warmstart import warmstart
+    Parameters
+    ----------
+    regime
+        How reliable the teacher is: hard, heterogeneous or moderate.
+    seed
+        Of the teacher, the model and the data.
+    output_dir
+        Where the checkpoint goes.
+    json
+        Print JSON instead of a table.
+    """
+    need(["torch", "transformers"], "warmstart")
+    check_folder(output_dir)
+    if output_dir.exists() and any(output_dir.iterdir()):
+        raise ConfigError(f"{str(output_dir)!r} is not empty. Choose another --output-dir.")
+    from coba_rl.tasks.warmstart import warmstart as make_policy
 
-        be_quiet()
-        with counting(f"warm start, {self.regime}") as progress:
-            metrics = warmstart(self.regime, seed=self.seed, output_dir=self.output_dir, progress=progress)
-        if self.json:
-            print_json(metrics)
-        else:
-            print_table(
-                f"Policy in {self.output_dir}", ["", ""], [[k, f"{v:.4g}"] for k, v in metrics.items()]
-            )
-        return 0
+    be_quiet()
+    with counting(f"warm start, {regime}") as progress:
+        metrics = make_policy(regime, seed=seed, output_dir=output_dir, progress=progress)
+    if json:
+        print_json(metrics)
+    else:
+        print_table(f"Policy in {output_dir}", ["", ""], [[k, f"{v:.4g}"] for k, v in metrics.items()])

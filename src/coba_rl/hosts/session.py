@@ -69,12 +69,12 @@ class BudgetSession:
         *,
         agree: Callable[[Allocation], Allocation] | None = None,
         settings: Mapping[str, Any] | None = None,
-        data_ids: Callable[[], Sequence[PromptId] | None] | None = None,
+        data_ids: Callable[[], Sequence[PromptId] | None] = lambda: None,
         advice: str = "",
     ) -> None:
         self.allocator = allocator
         self.settings = dict(settings or {})
-        self._agree, self._give_data_ids, self._advice = agree, data_ids, advice
+        self._agree, self._data_ids, self._advice = agree, data_ids, advice
         self._groups: dict[GroupId, Group] = {}
         self._last_plan: list[GroupId] = []
         self._num_planned = self._num_refills = self._num_late = 0
@@ -226,9 +226,6 @@ class BudgetSession:
         return records
 
     # --- Memory ---
-
-    def _data_ids(self) -> Sequence[PromptId] | None:
-        return None if self._give_data_ids is None else self._give_data_ids()
 
     @cached_property
     def _data_order(self) -> str | None:

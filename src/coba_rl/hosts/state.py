@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
+from coba_rl.allocation.saved import check_version
 from coba_rl.errors import StateError
 from coba_rl.files import atomic_file
 
@@ -84,11 +85,7 @@ def read_state(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
         ) from error
     if not isinstance(state, dict) or not isinstance(state.get("allocator"), dict) or "version" not in state:
         raise StateError(f"{path} is not an allocator state. Resume from another checkpoint.")
-    if state["version"] != STATE_VERSION:
-        raise StateError(
-            f"{path} has version {state['version']!r}, this coba-rl reads version {STATE_VERSION}. Install the "
-            "coba-rl that wrote it."
-        )
+    check_version(str(path), state["version"], STATE_VERSION)
     return state
 
 

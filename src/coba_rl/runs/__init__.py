@@ -13,20 +13,8 @@ a `coba_rl.records.RunSummary`; `coba_rl.runs.progress.Progress` is what to subc
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from coba_rl.runs.config import RunConfig, load_config
-    from coba_rl.runs.folder import RunFolder
-    from coba_rl.runs.training import train
-
-_HOME = {"RunConfig": "config", "RunFolder": "folder", "load_config": "config", "train": "training"}
+from coba_rl.runs.config import RunConfig, load_config
+from coba_rl.runs.folder import RunFolder
+from coba_rl.runs.training import train
 
 __all__ = ["RunConfig", "RunFolder", "load_config", "train"]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'coba_rl.runs' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"coba_rl.runs.{_HOME[name]}"), name)

@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
+from coba_rl.allocation.saved import check_version
 from coba_rl.errors import ConfigError, StateError
 from coba_rl.files import append_jsonl, write_atomic, write_json, write_jsonl
 from coba_rl.records import (
@@ -262,11 +263,7 @@ def _read_mark(checkpoint: Path) -> dict[str, Any]:
         version = mark["version"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise StateError(f"{str(file)!r} is damaged ({error!r}). {_advice(checkpoint)}") from None
-    if version != _VERSION:
-        raise StateError(
-            f"{str(file)!r} has version {version!r}, this coba-rl reads version {_VERSION}. Install the coba-rl that "
-            "wrote it."
-        )
+    check_version(repr(str(file)), version, _VERSION)
     if mark.pop("checksum", None) != _checksum_of(mark):
         raise StateError(f"{str(file)!r} is damaged: it is not what was written. {_advice(checkpoint)}")
     return mark

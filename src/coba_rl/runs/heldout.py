@@ -65,10 +65,7 @@ class HeldoutCallback(TrainerCallback):
             self._trainer,
             self._task,
             self._problems,
-            num_samples=settings.num_samples,
-            temperature=settings.temperature,
-            top_p=settings.top_p,
-            batch_size=settings.batch_size,
+            **settings.model_dump(exclude={"every"}),
             seed=self._config.training.seed,
             progress=self._progress.measuring,
         )
@@ -78,10 +75,8 @@ class HeldoutCallback(TrainerCallback):
 
     def _record(self, step: int, successes_PK: np.ndarray) -> None:
         accuracy_P = prompt_accuracy(successes_PK)
-        accuracy = {
-            problem.prompt_id: None if np.isnan(value) else value
-            for problem, value in zip(self._problems, accuracy_P.tolist(), strict=True)
-        }
+        ids = [problem.prompt_id for problem in self._problems]
+        accuracy = dict(zip(ids, accuracy_P.tolist(), strict=True))
         self._folder.log_heldout(EvaluationRecord(step, engine(self._trainer), accuracy))
         logged: dict[str, Any] = {"heldout/unjudged": int(np.isnan(successes_PK).sum())}
         judged_P = accuracy_P[~np.isnan(accuracy_P)]

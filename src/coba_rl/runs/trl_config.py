@@ -87,15 +87,9 @@ def _optimisation(training: TrainingConfig) -> dict[str, Any]:
 
 
 def _budgets(config: RunConfig) -> dict[str, Any]:
-    spec = config.allocation.spec()
-    low, high = spec.bounds
-    return {
-        "strategy": spec.strategy,
-        "min_budget": low,
-        "max_budget": high,
-        "success_threshold": spec.success_threshold,
-        "strategy_options": dict(spec.options),
-    }
+    """The section's own keys are fields of `CobaGRPOConfig`, the others options of the strategy."""
+    section, options = config.allocation, config.allocation.model_extra
+    return {**section.model_dump(exclude=set(options or {})), "strategy_options": options}
 
 
 def _records(training: TrainingConfig) -> dict[str, Any]:

@@ -26,9 +26,7 @@ class Knapsack(GainStrategy):
     def gains(self, p_P: np.ndarray, mean_budget: float) -> Gains:
         return KnapsackGains(p_P)
 
-    def value(
-        self, p_P: np.ndarray, mean_budget: float, batch_P: np.ndarray | None = None
-    ) -> np.ndarray | None:
+    def value(self, p_P: np.ndarray, mean_budget: float, batch_P: np.ndarray | None = None) -> np.ndarray:
         rare_P = np.minimum(p_P, 1.0 - p_P)
         chance_P = -np.expm1(mean_budget * np.log1p(-rare_P)) - rare_P**mean_budget
         return np.maximum(chance_P, 0.0) * p_P * (1.0 - p_P) ** 2

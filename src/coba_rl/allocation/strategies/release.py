@@ -98,9 +98,7 @@ class CobaRelease(CobaPaper):
             bought[np.flatnonzero(gain == worst)[: rollouts - int(bought.sum())]] = True
             budgets[middle] += bought.reshape(len(p_C), -1).sum(axis=1)
 
-    def value(
-        self, p_P: np.ndarray, mean_budget: float, batch_P: np.ndarray | None = None
-    ) -> np.ndarray | None:
+    def value(self, p_P: np.ndarray, mean_budget: float, batch_P: np.ndarray | None = None) -> None:
         return None  # Eq. 9 shares within the middle class alone
 
 

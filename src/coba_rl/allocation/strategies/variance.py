@@ -20,7 +20,5 @@ class Variance(GainStrategy):
     def gains(self, p_P: np.ndarray, mean_budget: float) -> Gains:
         return VarianceGains(p_P)
 
-    def value(
-        self, p_P: np.ndarray, mean_budget: float, batch_P: np.ndarray | None = None
-    ) -> np.ndarray | None:
+    def value(self, p_P: np.ndarray, mean_budget: float, batch_P: np.ndarray | None = None) -> np.ndarray:
         return p_P * (1.0 - p_P) * (1.0 - 1.0 / mean_budget)  # over a single rollout

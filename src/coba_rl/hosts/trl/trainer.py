@@ -114,9 +114,8 @@ class CobaGRPOTrainer(GRPOTrainer):
         self.last_allocation: Allocation | None = None
         self.allocation_log: Callable[[list[AllocationRecord]], None] | None = None
         self._generating = False
-        self._rewards_RF: torch.Tensor | None = (
-            None  # of all processes, while a training generation is under way
-        )
+        # Of all processes, while a training generation is under way.
+        self._rewards_RF: torch.Tensor | None = None
         self._train_sampler: EpochRepeatSampler | None = None
         self._warned_of_one_id = False
         super().__init__(model, reward_funcs, args, *positional, **keywords)

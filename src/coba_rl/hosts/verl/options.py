@@ -57,9 +57,6 @@ class CobaOptions:
         success_key = given.pop("success_key", None)
         if not (success_key is None or isinstance(success_key, str)):
             raise OptionError(f"{SECTION}success_key={success_key!r}: expected a key (text) or null.")
-        threshold = given.get("success_threshold")
-        if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, (int, float))):
-            raise OptionError(f"{SECTION}success_threshold={threshold!r}: expected a number or null.")
         return cls(AllocatorSpec.from_mapping(given, SECTION, ["success_key"]), success_key)
 
     def check(self, allocator: BudgetAllocator, num_prompts: int, mean_budget: int, estimator: str) -> None:

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from coba_rl.errors import StateError
-from coba_rl.files import append_jsonl, read_jsonl, write_jsonl
-from coba_rl.records import ALLOCATIONS_FILE, METRICS_FILE, AllocationRecord, append_records
+from coba_rl.files import append_jsonl, write_jsonl
+from coba_rl.records import ALLOCATIONS_FILE, METRICS_FILE, AllocationRecord, append_records, read_metrics
 
 
 class RunLog:
@@ -51,13 +50,8 @@ class RunLog:
             StateError: A file is damaged before its last line.
         """
         for file in (self.folder / ALLOCATIONS_FILE, self.folder / METRICS_FILE):
-            if not file.exists():
-                continue
-            try:
-                kept = [record for record in read_jsonl(file) if record["step"] <= step]
-            except (ValueError, KeyError, TypeError) as error:
-                raise StateError(f"{file} is damaged ({error}). Move it away and resume.") from error
-            write_jsonl(file, kept)
+            if file.exists():
+                write_jsonl(file, [record for record in read_metrics(file) if record["step"] <= step])
 
 
 def _number(value: Any) -> float | None:

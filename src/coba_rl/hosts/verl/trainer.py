@@ -6,6 +6,7 @@ Every override calls `super()`; what it relies on upstream is listed, and checke
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,8 @@ class CobaTrainerSync(PPOTrainerSync):
             OmegaConf.to_container(section, resolve=True) if section is not None else None
         )
         allocator = self.coba_options.allocator.build()
-        self.mean_budget, num_prompts = (
-            int(config.actor_rollout_ref.rollout.n),
-            int(config.data.train_batch_size),
-        )
+        self.mean_budget = int(config.actor_rollout_ref.rollout.n)
+        num_prompts = int(config.data.train_batch_size)
         self.coba_options.check(allocator, num_prompts, self.mean_budget, config.algorithm.adv_estimator)
         self.session = BudgetSession(
             allocator,
@@ -159,13 +158,7 @@ class CobaTrainerSync(PPOTrainerSync):
         kept = [(key, tag) for key, tag in rows if key not in keys]
         self.session.record(self._read([key for key, _ in dropped], [tag for _, tag in dropped]))
         tq.kv_clear(keys=[key for key, _ in dropped], partition_id=batch.partition_id)
-        return KVBatchMeta(
-            partition_id=batch.partition_id,
-            keys=[key for key, _ in kept],
-            tags=[tag for _, tag in kept],
-            fields=batch.fields,
-            extra_info=batch.extra_info,
-        )
+        return replace(batch, keys=[key for key, _ in kept], tags=[tag for _, tag in kept])
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         batch = super()._compute_advantage(batch, metrics)

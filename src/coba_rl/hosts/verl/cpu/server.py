@@ -56,7 +56,7 @@ class GenerationServer:
         self._admitting.set()
         self._rejecting = False
         self._batcher: asyncio.Task | None = None
-        self._stats = {"batches": 0, "requests": 0, "tokens": 0, "seconds": 0.0}
+        self._stats: Counter[str] = Counter(batches=0, requests=0, tokens=0, seconds=0)
 
     def _build_model(self) -> Any:
         from transformers import AutoModelForCausalLM
@@ -183,13 +183,7 @@ class GenerationServer:
 
     def _count(self, completions: list[Completion], seconds: float) -> None:
         tokens = sum(len(completion.token_ids) for completion in completions)
-        for name, amount in {
-            "batches": 1,
-            "requests": len(completions),
-            "tokens": tokens,
-            "seconds": seconds,
-        }.items():
-            self._stats[name] += amount
+        self._stats.update(batches=1, requests=len(completions), tokens=tokens, seconds=seconds)
 
     async def stats(self) -> dict[str, float]:
         """Totals since the start: batches, requests, generated tokens, seconds spent generating."""
