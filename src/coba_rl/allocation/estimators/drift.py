@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,7 +12,7 @@ from coba_rl.allocation.capability import Capability
 from coba_rl.allocation.estimators.base import Visits
 from coba_rl.allocation.estimators.logits import logit, sigmoid
 from coba_rl.allocation.estimators.posterior import PosteriorEstimator
-from coba_rl.allocation.prompt_table import Column, PromptId
+from coba_rl.allocation.prompt_table import Column
 
 
 @dataclass(eq=False, kw_only=True)
@@ -47,26 +46,20 @@ class DriftEstimator(PosteriorEstimator):
         # Half a success and half a failure in a thousand keep the shift finite when all or nothing passes.
         return float(logit(np.array((1.0 - self._recent.failure_rate) * 0.999 + 0.0005)))
 
-    def _moved_mean(self, rows: np.ndarray) -> np.ndarray:
+    def _mean(self, rows: np.ndarray) -> np.ndarray:
         shift = self._global_logit() - self.table["global_logit"][rows]
-        return sigmoid(logit(self._mean(rows)) + shift)
+        return sigmoid(logit(super()._mean(rows)) + shift)
 
-    def estimate(self, prompt_ids: Sequence[PromptId]) -> np.ndarray:
-        rows = self.table.rows(prompt_ids)
-        unseen = sigmoid(self._global_logit()) if self._recent.started else self._prior_mean()
-        estimate = np.full(len(rows), unseen)
-        estimate[rows >= 0] = self._moved_mean(rows[rows >= 0])
-        return estimate
+    def _unseen_mean(self) -> float:
+        return float(sigmoid(self._global_logit())) if self._recent.started else super()._unseen_mean()
 
     def update(self, visits: Visits) -> None:
         self._recent.update(1.0 - visits.success_rate)
         rows = self.table.rows(visits.prompt_ids, create=True)
-        attempts = self.table["attempts"][rows]
         solved = self.table["successes"][rows] > 0.0
         old = rows[solved]  # counts of a prompt never solved stay 0: there is no estimate to move
-        self.table["successes"][old] = self.table["attempts"][old] * self._moved_mean(old)
-        self.table["successes"][rows] = self.decay * self.table["successes"][rows] + visits.successes_P
-        self.table["attempts"][rows] = self.decay * attempts + visits.attempts_P
+        self.table["successes"][old] = self.table["attempts"][old] * self._mean(old)
+        super().update(visits)
         self.table["global_logit"][rows] = self._global_logit()
 
     def state_dict(self) -> dict[str, Any]:

@@ -49,18 +49,19 @@ class PosteriorEstimator(PassRateEstimator):
         return {"successes": COUNT, "attempts": COUNT}
 
     def _mean(self, rows: np.ndarray) -> np.ndarray:
+        """Of visited prompts, as of now."""
         successes, attempts = self.table["successes"][rows], self.table["attempts"][rows]
         weight = np.where((successes == 0.0) & (attempts > 0.0), self.NEVER_SOLVED_WEIGHT, 1.0)
         a, b = self.prior
         return (successes + a * weight) / (attempts + (a + b) * weight)
 
-    def _prior_mean(self) -> float:
+    def _unseen_mean(self) -> float:
         a, b = self.prior
         return a / (a + b)
 
     def estimate(self, prompt_ids: Sequence[PromptId]) -> np.ndarray:
         rows = self.table.rows(prompt_ids)
-        estimate = np.full(len(rows), self._prior_mean())
+        estimate = np.full(len(rows), self._unseen_mean())
         estimate[rows >= 0] = self._mean(rows[rows >= 0])
         return estimate
 

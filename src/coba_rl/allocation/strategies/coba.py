@@ -41,9 +41,7 @@ class BetaStrategy(GainStrategy):
 
     def choose_tau(self, p_P: np.ndarray, mean_budget: float) -> float:
         """τ of the coming allocation, in rollouts."""
-        if self.tau is not None:
-            return self.tau
-        return variance_tau(p_P)
+        return variance_tau(p_P) if self.tau is None else self.tau
 
     def gains(self, p_P: np.ndarray, mean_budget: float) -> Gains:
         self._tau_used = self.choose_tau(p_P, mean_budget)

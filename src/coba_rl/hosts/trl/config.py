@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from trl import GRPOConfig
 
 from coba_rl.allocation import STRATEGIES
 from coba_rl.allocation.spec import AllocatorSpec
 from coba_rl.errors import ConfigError, OptionError, suggestion
+
+
+def _option(default: Any, text: str) -> Any:
+    """A field that the command line explains by `text`."""
+    return field(default=default, metadata={"help": text})
 
 
 @dataclass
@@ -40,50 +46,36 @@ class CobaGRPOConfig(GRPOConfig):
     _VALID_DICT_FIELDS = [*GRPOConfig._VALID_DICT_FIELDS, "strategy_options"]  # noqa: RUF012
 
     # --- Budgets ---
-    strategy: str = field(
-        default="coba",
-        metadata={
-            "help": f"How rollouts are shared out: {', '.join(STRATEGIES)}, or 'package.module:Class' of your own."
-        },
+    strategy: str = _option(
+        "coba",
+        f"How rollouts are shared out: {', '.join(STRATEGIES)}, or 'package.module:Class' of your own.",
     )
-    min_budget: int = field(
-        default=2,
-        metadata={"help": "Fewest rollouts of a prompt. A group of one teaches nothing, so 2 or more."},
-    )
-    max_budget: int = field(default=128, metadata={"help": "Most rollouts of a prompt."})
-    per_prompt_weighting: bool = field(
-        default=False,
-        metadata={
-            "help": "Multiply advantages by num_generations / budget, so that every prompt weighs the same in the "
-            "gradient. Off: a prompt's weight grows with its budget, as in the CoBA-RL paper."
-        },
+    min_budget: int = _option(2, "Fewest rollouts of a prompt. A group of one teaches nothing, so 2 or more.")
+    max_budget: int = _option(128, "Most rollouts of a prompt.")
+    per_prompt_weighting: bool = _option(
+        False,
+        "Multiply advantages by num_generations / budget, so that every prompt weighs the same in the gradient. Off: a "
+        "prompt's weight grows with its budget, as in the CoBA-RL paper.",
     )
 
     # --- What counts as success ---
-    success_reward: str | None = field(
-        default=None,
-        metadata={
-            "help": "Name of the reward function whose value is success. Unset: the first reward function. It is "
-            "read before weighting; None and NaN are no attempt."
-        },
+    success_reward: str | None = _option(
+        None,
+        "Name of the reward function whose value is success. Unset: the first reward function. It is read before "
+        "weighting; None and NaN are no attempt.",
     )
-    success_threshold: float | None = field(
-        default=None,
-        metadata={
-            "help": "A rollout succeeds when its success reward is at least this. Unset: the reward itself is graded "
-            "success and must lie in [0, 1]."
-        },
+    success_threshold: float | None = _option(
+        None,
+        "A rollout succeeds when its success reward is at least this. Unset: the reward itself is graded success and "
+        "must lie in [0, 1].",
     )
-    prompt_id_column: str = field(
-        default="prompt_id",
-        metadata={
-            "help": "Column that identifies a prompt. Where the data lack it, prompts are identified by content."
-        },
+    prompt_id_column: str = _option(
+        "prompt_id",
+        "Column that identifies a prompt. Where the data lack it, prompts are identified by content.",
     )
 
-    strategy_options: dict | str | None = field(
-        default=None,
-        metadata={"help": "Options of the strategy by name. On the command line a JSON object."},
+    strategy_options: dict | str | None = _option(  # noqa: RUF009
+        None, "Options of the strategy by name. On the command line a JSON object."
     )
 
     def __post_init__(self) -> None:

@@ -22,26 +22,25 @@ def no_effect(config: CobaGRPOConfig, parameters: Iterable[torch.nn.Parameter]) 
         config: Of the training.
         parameters: Of the model. With DeepSpeed and FSDP, which keep weights in float32 beside them, give none.
     """
-    messages = []
-    why_even = None if config.strategy == "uniform" else even_budgets_reason(config)
-    if why_even is not None:
-        messages.append(
-            f"All budgets will be equal, whatever strategy={config.strategy!r} wants: {why_even}."
-        )
-    why_lost = lost_updates_reason(config, parameters)
-    if why_lost is not None:
-        messages.append(f"The model will hardly learn: {why_lost}.")
-    return messages
+    reasons = {
+        f"All budgets will be equal, whatever strategy={config.strategy!r} wants": even_budgets_reason(
+            config
+        ),
+        "The model will hardly learn": lost_updates_reason(config, parameters),
+    }
+    return [f"{what}: {why}." for what, why in reasons.items() if why is not None]
 
 
 def even_budgets_reason(config: CobaGRPOConfig) -> str | None:
-    """Why every prompt must get the same number of rollouts, and what to set; None if budgets can differ.
+    """Why every prompt must get the same number of rollouts, and what to set; None if budgets can differ, or should not.
 
     Example:
         >>> config = CobaGRPOConfig("out", use_cpu=True, bf16=False, num_generations=8)
         >>> even_budgets_reason(config)  # doctest: +ELLIPSIS
         'a generation batch is one prompt: 8 rollouts (per_device_train_batch_size=8 × ...'
     """
+    if config.strategy == "uniform":
+        return None
     size, mean = int(config.generation_batch_size or 0), int(config.num_generations or 1)
     if size <= mean:
         each = config.per_device_train_batch_size * config.world_size

@@ -102,12 +102,8 @@ def success_of(info: Mapping[str, Any], reward: float, success_key: str | None) 
 
 def _column(data: Any, name: str, size: int) -> list[Any]:
     """A field of a TransferQueue batch, row by row; None in each row where the field does not exist."""
-    if name not in data.keys():  # noqa: SIM118  `in` of a TensorDict itself means something else
-        return [None] * size
-    return [getattr(value, "data", value) if _is_wrapped(value) else value for value in list(data[name])]
-
-
-def _is_wrapped(value: Any) -> bool:
     from tensordict import NonTensorData
 
-    return isinstance(value, NonTensorData)
+    if name not in data.keys():  # noqa: SIM118  `in` of a TensorDict itself means something else
+        return [None] * size
+    return [value.data if isinstance(value, NonTensorData) else value for value in data[name]]

@@ -55,10 +55,7 @@ class CobaTrainerSync(PPOTrainerSync):
         self.coba_options.check(allocator, num_prompts, self.mean_budget, config.algorithm.adv_estimator)
         self.session = BudgetSession(
             allocator,
-            settings={
-                "actor_rollout_ref.rollout.n": self.mean_budget,
-                "data.train_batch_size": num_prompts,
-            },
+            settings={"actor_rollout_ref.rollout.n": self.mean_budget, "data.train_batch_size": num_prompts},
             data_ids=lambda: self.prompt_ids.of_dataset(self.train_dataset),
             advice="It is algorithm.coba.success_threshold here; or set algorithm.coba.success_key to a key of the reward "
             "function's result that holds 0 to 1.",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable
 from typing import Any
 
 TIMEOUT_SECONDS = 600
@@ -20,18 +18,13 @@ def use_gloo() -> None:
     from verl.utils import distributed
 
     start = distributed.initialize_global_process_group_ray
-    if getattr(start, "on_gloo", False):
+    if start.__module__ == __name__:
         return
-    distributed.initialize_global_process_group_ray = _on_gloo(start)
-    workers = sys.modules.get("verl.workers.engine_workers")
-    if workers is not None:  # Imported earlier, it holds the original under its own name.
-        workers.initialize_global_process_group_ray = distributed.initialize_global_process_group_ray
 
-
-def _on_gloo(start: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(start)
     def start_on_gloo(timeout_second: int | None = None, backend: str | None = None) -> Any:
         return start(timeout_second=timeout_second or TIMEOUT_SECONDS, backend=backend or "cpu:gloo")
 
-    start_on_gloo.on_gloo = True
-    return start_on_gloo
+    distributed.initialize_global_process_group_ray = start_on_gloo
+    workers = sys.modules.get("verl.workers.engine_workers")
+    if workers is not None:  # Imported earlier, it holds the original under its own name.
+        workers.initialize_global_process_group_ray = start_on_gloo

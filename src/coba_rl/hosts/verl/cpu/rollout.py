@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
+from functools import cached_property
 from typing import Any
 
 import ray
@@ -59,14 +60,11 @@ class ServerAdapter(BaseRollout):
         super().__init__(config, model_config, device_mesh)
         self.replica_rank = int(os.environ["RANK"]) if replica_rank == -1 else replica_rank
         self.is_leader_rank = True
-        self._server: Any = None
 
-    @property
+    @cached_property
     def server(self) -> Any:
         # Looked up on first use: the server is launched after this worker.
-        if self._server is None:
-            self._server = ray.get_actor(server_name(self.replica_rank))
-        return self._server
+        return ray.get_actor(server_name(self.replica_rank))
 
     async def update_weights(
         self,
