@@ -196,10 +196,8 @@ class BudgetAllocator:
 
     def metrics(self) -> dict[str, float]:
         """Finite numbers for the run's log: the last allocation, and the outcomes of the last `observe`."""
-        return {
-            f"coba/{name}": float(value)
-            for name, value in {**self._allocation_metrics, **self._outcome_metrics}.items()
-        }
+        metrics = self._allocation_metrics | self._outcome_metrics
+        return {f"coba/{name}": float(value) for name, value in metrics.items()}
 
     def state_dict(self, *, arrays: bool = False) -> dict[str, Any]:
         """Everything needed to go on as if nothing had happened; JSON-able.

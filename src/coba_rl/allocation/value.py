@@ -161,18 +161,22 @@ def coba_gains(p_P: np.ndarray, alpha: float, beta: float, tau: float) -> Geomet
 
 
 @dataclass(frozen=True, eq=False)
-class KnapsackGains(Gains):
-    """ΔV(N) = (p^N(1−p) + (1−p)^N p) · p(1−p)², which falls for N ≥ 1 (Knapsack-RL, arXiv 2509.25849).
-
-    V(N) is the chance of a group that is not dead, 1 − p^N − (1−p)^N, times the information weight p(1−p)². With r the larger and q the smaller of p and 1 − p it is r^N·q·(1 + (q/r)^(N−1)) times the weight. Every
-    factor falls with N, also after rounding.
-    """
+class _RateGains(Gains):
+    """Gains of which the pass rates say all."""
 
     p_P: np.ndarray
 
     @property
     def size(self) -> int:
         return len(self.p_P)
+
+
+class KnapsackGains(_RateGains):
+    """ΔV(N) = (p^N(1−p) + (1−p)^N p) · p(1−p)², which falls for N ≥ 1 (Knapsack-RL, arXiv 2509.25849).
+
+    V(N) is the chance of a group that is not dead, 1 − p^N − (1−p)^N, times the information weight p(1−p)². With r the larger and q the smaller of p and 1 − p it is r^N·q·(1 + (q/r)^(N−1)) times the weight. Every
+    factor falls with N, also after rounding.
+    """
 
     @cached_property
     def _logs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -212,15 +216,8 @@ class KnapsackGains(Gains):
         )
 
 
-@dataclass(frozen=True, eq=False)
-class VarianceGains(Gains):
+class VarianceGains(_RateGains):
     """ΔV(B) = p(1−p)/(B(B+1)): how much a rollout lowers the variance p(1−p)/B of the group's mean reward."""
-
-    p_P: np.ndarray
-
-    @property
-    def size(self) -> int:
-        return len(self.p_P)
 
     @cached_property
     def _log_variance_P(self) -> np.ndarray:

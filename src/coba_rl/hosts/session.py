@@ -67,7 +67,7 @@ class BudgetSession:
         self,
         allocator: BudgetAllocator,
         *,
-        agree: Callable[[Allocation], Allocation] | None = None,
+        agree: Callable[[Allocation], Allocation] = lambda allocation: allocation,
         settings: Mapping[str, Any] | None = None,
         data_ids: Callable[[], Sequence[PromptId] | None] = lambda: None,
         advice: str = "",
@@ -105,9 +105,7 @@ class BudgetSession:
             CobaError: A group is open already.
         """
         allocate = self.allocator.preview if refill else self.allocator.allocate
-        allocation = allocate(prompt_ids, total)
-        if self._agree is not None:
-            allocation = self._agree(allocation)
+        allocation = self._agree(allocate(prompt_ids, total))
         num_prompts = len(allocation.budgets)
         names = range(self._num_planned, self._num_planned + num_prompts) if groups is None else groups
         names = list(names)

@@ -45,6 +45,15 @@ _HOPELESS_SHARES = (0.002, 0.95)
 _SURPRISE = 3.0  # standard deviations
 _LIVE = 0.02  # a pass rate this near to 0 or 1 says nothing of the others
 _EDGE = 0.01  # outcomes hardly tell a pass rate this near to 0 or 1 from it
+_SAVED = {
+    "shift": (-math.inf, math.inf),
+    "stretch": _STRETCHES,
+    "centre": (-LARGEST_LOGIT, LARGEST_LOGIT),
+    "spread": _SPREADS,
+    "wander": _WANDERS,
+    "hopeless_share": _HOPELESS_SHARES,
+}
+"""Numbers that a state holds, and the ends between which each lies."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -238,29 +247,13 @@ class AbilityEstimator(PassRateEstimator):
         self._centre = _centre(expected + self.CENTRE_WEIGHT * (rate - expected), self._spread)
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "step": self._step,
-            "shift": self._shift,
-            "stretch": self._stretch,
-            "centre": self._centre,
-            "spread": self._spread,
-            "wander": self._wander,
-            "hopeless_share": self._hopeless_share,
-            "trend": self._trend.tolist(),
-        }
+        numbers = {name: getattr(self, f"_{name}") for name in _SAVED}
+        return {"step": self._step, **numbers, "trend": self._trend.tolist()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        loaded = {
-            "_step": int(saved_number(state, "step", low=0)),
-            "_shift": saved_number(state, "shift"),
-            "_stretch": saved_number(state, "stretch", *_STRETCHES),
-            "_centre": saved_number(state, "centre", -LARGEST_LOGIT, LARGEST_LOGIT),
-            "_spread": saved_number(state, "spread", *_SPREADS),
-            "_wander": saved_number(state, "wander", *_WANDERS),
-            "_hopeless_share": saved_number(state, "hopeless_share", *_HOPELESS_SHARES),
-            "_trend": saved_numbers(state, "trend", length=2),
-        }
-        self.__dict__.update(loaded)
+        step, trend = int(saved_number(state, "step", low=0)), saved_numbers(state, "trend", length=2)
+        numbers = {f"_{name}": saved_number(state, name, *bounds) for name, bounds in _SAVED.items()}
+        self.__dict__.update(numbers, _step=step, _trend=trend)
 
 
 def _centre(rate: float, spread: float) -> float:

@@ -38,12 +38,8 @@ class PosteriorEstimator(PassRateEstimator):
     def validate(self) -> None:
         super().validate()
         require(min(self.prior) > 0, "prior", self.prior, "two positive numbers (a, b) of a Beta prior")
-        require(
-            0 <= self.decay <= 1,
-            "decay",
-            self.decay,
-            "a share in [0, 1] of the old counts to keep at a visit",
-        )
+        expected = "a share in [0, 1] of the old counts to keep at a visit"
+        require(0 <= self.decay <= 1, "decay", self.decay, expected)
 
     def columns(self) -> dict[str, Column]:
         return {"successes": COUNT, "attempts": COUNT}
