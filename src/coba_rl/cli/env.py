@@ -45,9 +45,9 @@ def env(*, json: bool = False) -> None:
     if json:
         print_json(facts)
         return
-    print_table("Packages", ["package", "version"], list(map(list, facts["packages"].items())))
+    print_table("Packages", ["package", "version"], [[name, v] for name, v in facts["packages"].items()])
     print_table("Machine", ["", ""], [[name, str(value)] for name, value in facts["machine"].items()])
-    print_table("Can run", ["", ""], list(map(list, facts["can_run"].items())))
+    print_table("Can run", ["", ""], [[name, value] for name, value in facts["can_run"].items()])
 
 
 def describe() -> dict[str, Any]:
