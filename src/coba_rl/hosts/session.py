@@ -67,14 +67,14 @@ class BudgetSession:
         self,
         allocator: BudgetAllocator,
         *,
-        agree: Callable[[Allocation], Allocation] = lambda allocation: allocation,
+        agree: Callable[[Allocation], Allocation] | None = None,
         settings: Mapping[str, Any] | None = None,
-        data_ids: Callable[[], Sequence[PromptId] | None] = lambda: None,
+        data_ids: Callable[[], Sequence[PromptId] | None] | None = None,
         advice: str = "",
     ) -> None:
         self.allocator = allocator
         self.settings = dict(settings or {})
-        self._agree, self._data_ids, self._advice = agree, data_ids, advice
+        self._agree, self._give_data_ids, self._advice = agree, data_ids, advice
         self._groups: dict[GroupId, Group] = {}
         self._last_plan: list[GroupId] = []
         self._num_planned = self._num_refills = self._num_late = 0
@@ -105,7 +105,9 @@ class BudgetSession:
             CobaError: A group is open already.
         """
         allocate = self.allocator.preview if refill else self.allocator.allocate
-        allocation = self._agree(allocate(prompt_ids, total))
+        allocation = allocate(prompt_ids, total)
+        if self._agree is not None:
+            allocation = self._agree(allocation)
         num_prompts = len(allocation.budgets)
         names = range(self._num_planned, self._num_planned + num_prompts) if groups is None else groups
         names = list(names)
@@ -224,6 +226,9 @@ class BudgetSession:
         return records
 
     # --- Memory ---
+
+    def _data_ids(self) -> Sequence[PromptId] | None:
+        return None if self._give_data_ids is None else self._give_data_ids()
 
     @cached_property
     def _data_order(self) -> str | None:
