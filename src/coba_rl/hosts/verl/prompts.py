@@ -55,10 +55,7 @@ class PromptIds:
     @property
     def message(self) -> str:
         """One sentence for the log."""
-        how = {
-            BY_INDEX: "data_source and extra_info.index",
-            BY_CONTENT: "a hash of their content",
-        }[self.scheme]
+        how = "data_source and extra_info.index" if self.scheme == BY_INDEX else "a hash of their content"
         return f"coba-rl: prompts are identified by {how} ({self.reason})."
 
     def of(
