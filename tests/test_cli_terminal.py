@@ -86,7 +86,8 @@ def test_an_arm_breaks_no_table_of_markdown(monkeypatch: pytest.MonkeyPatch) -> 
     rows = [["a|b <i>$x$", "1"]]
     monkeypatch.setattr("coba_rl.report.study_files.comparison_rows", lambda *_: (["[/b]", "final"], rows))
     monkeypatch.setattr(StudyResults, "groups", {"[/b]": []})
-    *_, row = markdown_tables(StudyResults(study, [], "")).splitlines()
+    records = [None] * len(study.runs())  # what they say is in the rows above
+    *_, row = markdown_tables(StudyResults(study, records, "")).splitlines()
     assert row == r"| a\|b \<i>\$x\$ | 1 |"
 
 
