@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from coba_rl.bench import QUICK, Effort, Part, as_dict, measure, write_parts
-from coba_rl.bench.results import COLUMNS, cells, facts
 from coba_rl.cli.outputs import check_folder
 from coba_rl.cli.progress import counting
 from coba_rl.cli.tables import print_json, print_table
 from coba_rl.packages import need
+
+if TYPE_CHECKING:
+    from coba_rl.bench import Part
 
 _HOSTS, _QUICK_HOSTS = (40, 64), (2, 8)
 """Steps of each trainer, and prompts of a step."""
@@ -46,6 +48,8 @@ def bench(
     if output_dir is not None:
         need(["matplotlib", "jinja2"], "--output-dir")
         check_folder(output_dir)
+    from coba_rl.bench import as_dict, write_parts
+
     warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about one another
     parts = _measure(quick, hosts)
     if output_dir is not None:
@@ -58,6 +62,8 @@ def bench(
 
 def _measure(quick: bool, hosts: bool) -> list[Part]:
     if not hosts:
+        from coba_rl.bench import QUICK, Effort, measure
+
         with counting("measurements") as progress:
             return measure(QUICK if quick else Effort(), progress)
     from coba_rl.bench.hosts import measure_hosts
@@ -68,6 +74,8 @@ def _measure(quick: bool, hosts: bool) -> list[Part]:
 
 def print_parts(parts: list[Part]) -> None:
     """A table of each part, and what else it found."""
+    from coba_rl.bench.results import COLUMNS, cells, facts
+
     for part in parts:
         if part.rows:
             print_table(part.title, COLUMNS, [cells(row) for row in part.rows])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from coba_rl.packages import need
-from coba_rl.report import write_run_report
 
 
 def report(folder: Path, *, output: Path | None = None) -> None:
@@ -23,4 +22,6 @@ def report(folder: Path, *, output: Path | None = None) -> None:
         The page. Default: report.html in the folder.
     """
     need(["matplotlib", "jinja2"], "report")
+    from coba_rl.report import write_run_report
+
     print(f"Page: {write_run_report(folder, output)}")

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import (
@@ -22,11 +22,10 @@ from coba_rl.cli.arguments import Count
 from coba_rl.cli.outputs import check_folder
 from coba_rl.cli.tables import print_json, print_table
 from coba_rl.errors import ConfigError
-from coba_rl.lab.comparison import StudyResults, comparison_rows, counted_seeds
-from coba_rl.lab.runner import run_study
-from coba_rl.lab.study import Study, load_study, shipped_studies
 from coba_rl.packages import need
-from coba_rl.report.study_files import write_study
+
+if TYPE_CHECKING:
+    from coba_rl.lab import Study, StudyResults
 
 
 def study(
@@ -71,6 +70,9 @@ def study(
         return
     check_folder(output_dir)
     need(("torch", "transformers", "scipy", "matplotlib", "jinja2"), "a study")
+    from coba_rl.lab import load_study, run_study
+    from coba_rl.report import write_study
+
     changes: dict[str, Any] = {} if seeds is None else {"seeds": parse_seeds(seeds)}
     if steps is not None:
         changes["base"] = {"steps": steps}
@@ -94,6 +96,8 @@ def study(
 
 
 def _print_studies() -> None:
+    from coba_rl.lab import load_study, shipped_studies
+
     studies = {name: load_study(name) for name in shipped_studies()}
     rows = [[name, str(len(study.runs())), study.title] for name, study in studies.items()]
     print_table("Shipped studies", ["study", "runs", "title"], rows)
@@ -162,6 +166,8 @@ class StudyProgress:
 
 def print_results(results: StudyResults) -> None:
     """One table a setting: accuracy at the end, area, and the difference to each baseline."""
+    from coba_rl.lab.comparison import comparison_rows, counted_seeds
+
     for setting in results.groups:
         columns, rows = comparison_rows(results, setting)
         print_table(f"{results.study.title}: {setting}, {counted_seeds(results.study)}", columns, rows)
