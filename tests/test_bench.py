@@ -126,7 +126,7 @@ def test_a_race_gives_ratios_to_its_reference() -> None:
 def test_the_command_measures_prints_and_draws(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "QUICK", TINY)
+    monkeypatch.setattr("coba_rl.bench.QUICK", TINY)
     assert main(["bench", "--quick", "--json", "--output-dir", str(tmp_path)]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed == json.loads((tmp_path / "results.json").read_text())

@@ -221,7 +221,7 @@ def test_an_interrupted_evaluation_says_that_nothing_is_kept(
 def test_an_interrupted_study_says_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    monkeypatch.setattr("coba_rl.cli.study.run_study", interrupt)
+    monkeypatch.setattr("coba_rl.lab.run_study", interrupt)
     assert main(["study", "--output-dir", str(tmp_path)]) == 130
     line = capsys.readouterr().err.splitlines()[-1]
     assert f"Finished runs are kept in {str(tmp_path)!r}: the same command goes on." in line
