@@ -67,7 +67,10 @@ class OwnTrainer:
             if success is not None
         )
         success_R = np.array([np.nan if success is None else success for success in judged])
-        self.learn(tokens, start, advantages(success_R, allocation.repeat_index))
+        advantage_R = advantages(success_R, allocation.repeat_index)
+        if allocation.weights is not None:  # mode="weights"
+            advantage_R *= torch.tensor(allocation.weights[allocation.repeat_index])
+        self.learn(tokens, start, advantage_R)
         return self.session.finish(number)
 
     def order(self, number: int) -> list[int]:

@@ -85,7 +85,7 @@ def signatures(cls: type) -> dict[str, str]:
 
 def test_budget_allocator() -> None:
     assert signatures(BudgetAllocator) == {
-        "__init__": "self, strategy='coba', *, bounds=(2, 128), success_threshold=None, **options",
+        "__init__": "self, strategy='coba', *, bounds=(2, 128), success_threshold=None, mode='rollouts', **options",
         "allocate": "self, prompt_ids, total, pass_rates=None",
         "begin": "self, num_allocations",
         "load_state_dict": "self, state",
@@ -95,11 +95,11 @@ def test_budget_allocator() -> None:
         "state_dict": "self, *, arrays=False",
         "success": "self, scores",
     }
-    assert set(vars(BudgetAllocator())) >= {"strategy", "bounds", "success_threshold"}
+    assert set(vars(BudgetAllocator())) >= {"strategy", "bounds", "success_threshold", "mode"}
 
 
 def test_allocation() -> None:
-    assert [field.name for field in fields(Allocation)] == ["prompt_ids", "budgets", "pass_rates"]
+    assert [field.name for field in fields(Allocation)] == ["prompt_ids", "budgets", "pass_rates", "weights"]
     assert {name: text for name, text in signatures(Allocation).items() if name != "__init__"} == {
         "as_dict": "self"
     }

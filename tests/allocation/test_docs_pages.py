@@ -86,7 +86,7 @@ def test_every_strategy_has_its_rule() -> None:
 def test_every_logged_metric_is_listed() -> None:
     logged: set[str] = set()
     for strategy in STRATEGIES:
-        allocator = BudgetAllocator(strategy)
+        allocator = BudgetAllocator(strategy, mode="weights")
         allocator.begin(1)
         allocator.allocate(["a", "b"], total=8)
         allocator.observe(["a", "b"], [1.0, 0.0])

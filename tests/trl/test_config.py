@@ -134,6 +134,11 @@ def test_sizes_that_do_not_fit(options, expected):
         ({"strategy_options": "kappa=1"}, r"strategy_options='kappa=1'.*JSON"),
         ({"strategy_options": {"kappa": -1.0}}, r"kappa=-1.0"),
         ({"strategy_options": {"estimator": "windw"}}, r"windw.*Did you mean 'window'"),
+        ({"allocation_mode": "weight"}, r"mode='weight': expected one of 'rollouts', 'weights'"),
+        (
+            {"allocation_mode": "weights", "per_prompt_weighting": True},
+            r"per_prompt_weighting=True.*allocation_mode='weights'.*expected one of them",
+        ),
         ({"success_threshold": float("nan")}, r"success_threshold=nan"),
     ],
 )

@@ -61,6 +61,19 @@ def test_advantages_are_those_of_groups_that_cross_the_processes(ranks):
         assert np.abs(expected).max() > 0.1
 
 
+def test_weights_are_the_same_in_both_processes_and_scale_their_own_rows(ranks):
+    largest = 1.0
+    for first, second in zip(ranks[0]["weighted"], ranks[1]["weighted"], strict=True):
+        assert first["weights"] == second["weights"]
+        assert first["budgets"] == second["budgets"] == [4] * 9
+        rewards = np.array(first["rewards"])
+        expected = reference_advantages(rewards, np.ones(2), [4] * 9, "group", "sum_then_normalize")
+        expected = expected * np.repeat(first["weights"], 4)
+        np.testing.assert_allclose(first["advantages"] + second["advantages"], expected, atol=1e-4)
+        largest = max(largest, *first["weights"])
+    assert largest > 1.2
+
+
 def test_budgets_equal_those_of_one_process(ranks, tiny):
     options = {**OPTIONS, "per_device_train_batch_size": 12, "save_strategy": "no"}
     alone = tiny.train(rewards=[graded, mixed], data=prompts(NUM_PROMPTS), **options)

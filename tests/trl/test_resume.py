@@ -37,6 +37,7 @@ CASES: dict[str, dict[str, Any]] = {
     "accumulation": {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2},
     "several steps a generation": {"per_device_train_batch_size": 8, "steps_per_generation": 2, "size": 8},
     "calendar": {"strategy": "linear-decay"},
+    "weights": {"allocation_mode": "weights"},
     "paper": {"strategy": "coba-paper"},
     "stream": {"stream": True, "size": 16},
 }

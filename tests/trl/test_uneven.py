@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ UNEVEN: dict[str, Any] = {
     "data": 8,
     "max_steps": 6,
 }
+WEIGHTED: dict[str, Any] = {**UNEVEN, "data": prompts(8), "allocation_mode": "weights"}
 
 
 def short(completions: list[Any], **_: Any) -> list[float | None]:
@@ -215,6 +217,49 @@ def test_per_prompt_weighting_gives_every_prompt_the_same_say(tiny):
         )
         weight = np.repeat(4 / budgets, budgets)
         np.testing.assert_allclose(generation["advantages"].numpy(), unweighted * weight, atol=1e-4)
+
+
+LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "vespo", "luspo")
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_weights_scale_the_advantages_of_even_groups(tiny, loss):
+    level = "sequence" if loss == "luspo" else "token"
+    run = tiny.train(**WEIGHTED, loss_type=loss, importance_sampling_level=level)
+    uneven = 0
+    for generation, log in zip(run.generations, run.logs, strict=False):
+        allocation = generation["allocation"]
+        assert allocation.budgets.tolist() == [4] * 4
+        unweighted = reference_advantages(
+            generation["rewards"].numpy().astype(float), np.ones(1), [4] * 4, "group", "sum_then_normalize"
+        )
+        weighted = unweighted * np.repeat(allocation.weights, 4)
+        np.testing.assert_allclose(generation["advantages"].numpy(), weighted, atol=1e-4)
+        np.testing.assert_allclose(generation["logged_advantages"], weighted, atol=1e-4)
+        assert log["coba/weight_max"] == pytest.approx(allocation.weights.max())
+        uneven += np.abs(weighted - unweighted).max() > 0.1
+    assert uneven >= 2
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_doubling_every_weight_doubles_the_loss(tiny, loss, monkeypatch):
+    """The denominators are those of the loss without weights."""
+    level = "sequence" if loss == "luspo" else "token"
+    options = {**WEIGHTED, "loss_type": loss, "importance_sampling_level": level, "max_steps": 1}
+    losses = []
+    for factor in (1.0, 2.0):
+        run = tiny.trainer(**options)
+        allocate = run.trainer.allocator.allocate
+
+        def weighing(*args: Any, allocate: Any = allocate, factor: float = factor) -> Any:
+            allocation = allocate(*args)
+            return replace(allocation, weights=factor * np.array([0.5, 1.5, 0.25, 1.75]))
+
+        monkeypatch.setattr(run.trainer.allocator, "allocate", weighing)
+        run.trainer.train()
+        losses.append(run.grad_norms[0])
+    assert losses[0] > 0
+    assert losses[1] == pytest.approx(2 * losses[0], rel=1e-4)
 
 
 def test_the_id_column_is_used_where_the_data_have_it(tiny):

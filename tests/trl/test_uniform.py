@@ -59,6 +59,7 @@ CASES: dict[str, dict[str, Any]] = {
     "only no rewards": {"rewards": sometimes_none},
     "kl": {"beta": 0.1},
     "workers": {"dataloader_num_workers": 2},
+    "weights": {"own": {"allocation_mode": "weights"}},
     "masked": {"mask_truncated_completions": True},
     **{
         f"loss {loss}": {"loss_type": loss, "num_iterations": 2}
@@ -75,8 +76,9 @@ OTHER_SPREAD = {"batch", "normalize then sum", "only no rewards"}
 def test_uniform_is_stock(tiny, case):
     options = dict(CASES[case])
     make_data = options.pop("data", prompts)
+    own = options.pop("own", {})
     stock = tiny.train(GRPOTrainer, data=make_data(12), **options)
-    coba = tiny.train(strategy="uniform", data=make_data(12), **options)
+    coba = tiny.train(strategy="uniform", data=make_data(12), **options, **own)
 
     assert stock.losses == coba.losses
     assert stock.grad_norms == coba.grad_norms

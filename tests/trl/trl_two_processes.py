@@ -86,6 +86,7 @@ def main(model_folder: Path, output: Path) -> None:
     measured.trainer.add_callback(measurements)
     measured.trainer.train()
     resumed = tiny.train(resume_from=str(output / "run" / f"checkpoint-{RESUME_STEP}"), **shared)
+    weighted = tiny.train(**{**shared, "output_dir": str(output / "weighted"), "allocation_mode": "weights"})
     rank = straight.trainer.accelerator.process_index
     seen = {
         "num_processes": straight.trainer.accelerator.num_processes,
@@ -100,6 +101,15 @@ def main(model_folder: Path, output: Path) -> None:
         "measured_weights": {name: value.tolist() for name, value in measured.weights.items()},
         "heldout": measurements.successes,
         "heldout_judged": measurements.task.num_judged,
+        "weighted": [
+            {
+                "budgets": generation["allocation"].budgets.tolist(),
+                "weights": generation["allocation"].weights.tolist(),
+                "advantages": generation["advantages"].tolist(),
+                "rewards": generation["rewards"].tolist(),
+            }
+            for generation in weighted.generations
+        ],
         "resumed_ids": [generation["allocation"].prompt_ids for generation in resumed.generations],
         "resumed_budgets": [generation["allocation"].budgets.tolist() for generation in resumed.generations],
         "resumed_weights": {name: value.tolist() for name, value in resumed.weights.items()},

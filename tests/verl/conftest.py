@@ -189,14 +189,23 @@ class FakeQueue:
             [{name: row[name] for name in select_fields if name in row} for row in rows]
         )
 
+    def kv_batch_put(self, *, keys: list[str], partition_id: str, fields: Any) -> Any:
+        from transfer_queue import KVBatchMeta
+
+        for name in fields.keys():  # noqa: SIM118  a TensorDict is no dictionary
+            for key, value in zip(keys, fields[name].unbind(), strict=True):
+                self.rows[key][name] = value
+        return KVBatchMeta(partition_id=partition_id, keys=keys, tags=[{} for _ in keys])
+
 
 @pytest.fixture
 def queue(monkeypatch: pytest.MonkeyPatch) -> FakeQueue:
-    """The queue that the host reads from."""
-    from coba_rl.hosts.verl import outcomes
+    """The queue that the host reads from and writes to."""
+    from coba_rl.hosts.verl import outcomes, weights
 
     fake = FakeQueue()
-    monkeypatch.setattr(outcomes, "tq", fake)
+    for module in (outcomes, weights):
+        monkeypatch.setattr(module, "tq", fake)
     return fake
 
 

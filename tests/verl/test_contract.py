@@ -26,6 +26,7 @@ SYMBOLS = {
     ("verl.trainer.ppo.v1.trainer_sync", "PPOTrainerSync"): None,
     ("verl.trainer.ppo.v1.replay_buffer", "ReplayBuffer._clear_groups"): ["self", "partition_id", "uids"],
     ("transfer_queue", "kv_batch_get"): ["keys", "partition_id", "select_fields"],
+    ("transfer_queue", "kv_batch_put"): ["keys", "partition_id", "fields"],
     ("transfer_queue", "kv_clear"): ["keys", "partition_id"],
     ("transfer_queue", "KVBatchMeta"): ["partition_id", "keys", "tags", "fields", "extra_info"],
     # CPU platform
@@ -61,6 +62,14 @@ SOURCES = {
         ["self._clear_groups(partition_id, evicted_uids)", "self._clear_groups(partition_id, surplus_uids)"],
     ),
     "refills are submitted like the step's batch": (BASE, ["refill_fn=self._add_prompts_to_generate"]),
+    "advantages are a nested field of the TransferQueue, written by _compute_advantage and read by the actor": (
+        BASE,
+        ['fields = ["advantages", "returns"]', "response_to_nested(data.batch[field], response_mask)"],
+    ),
+    "a nested field has the jagged layout": (
+        "verl.workers.utils.padding",
+        ["torch.nested.as_nested_tensor(response_list, layout=torch.jagged)"],
+    ),
     "verl branches on the literal trainer mode 'sync'": (BASE, ['self.trainer_mode == "sync"']),
     "padding rows are tagged is_padding": ("verl.trainer.ppo.padding_utils", ["is_padding"]),
     "an epoch has steps_per_epoch steps": (BASE, ["self.steps_per_epoch = len(self.train_dataset)"]),

@@ -40,6 +40,7 @@ def test_every_strategy_and_each_of_its_options_can_be_set(strategy: str) -> Non
         ({"success_keys": "acc"}, OptionError, "'success_key'"),
         ({"strategy": "knapsak"}, UnknownStrategyError, "'knapsack'"),
         ({"success_key": 3}, OptionError, "success_key=3"),
+        ({"mode": "weight"}, OptionError, "mode='weight'"),
         ({"success_threshold": "high"}, OptionError, "success_threshold='high'"),
         ({"min_budget": 9, "max_budget": 3}, OptionError, "bounds"),
     ],
@@ -57,6 +58,8 @@ def test_a_job_that_cannot_run_is_refused_at_the_start() -> None:
     with pytest.raises(ConfigError, match="min_budget=1"):
         options.check(options.allocator.build(), 8, 5, "grpo")
     options.check(options.allocator.build(), 8, 5, "gae")
+    options = CobaOptions.from_config({"min_budget": 1, "mode": "weights"})
+    options.check(options.allocator.build(), 8, 5, "grpo")
 
 
 def dataset(rows: list[dict[str, Any]]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import warnings
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from omegaconf import OmegaConf, open_dict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
@@ -28,6 +30,7 @@ from coba_rl.records import ALLOCATIONS_FILE, METRICS_FILE
 pytestmark = [pytest.mark.verl, pytest.mark.filterwarnings("default")]
 
 # Written by the script of the same name, from the plain allocator.
+ADVANTAGE = PPOTrainer._compute_advantage
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "host_outcomes.json").read_text())
 
 
@@ -86,6 +89,39 @@ def test_equal_budgets_change_nothing_in_the_batch(tmp_path: Path, stand_ins: Si
     trainer = make_trainer(tmp_path, 4, 3, strategy="uniform")
     submit(trainer, stand_ins, ["a", "b", "c"])
     assert set(stand_ins.submitted.keys()) == {"uid", "data_source", "extra_info", "raw_prompt"}
+
+
+def test_weights_scale_the_advantages_that_verl_wrote(
+    tmp_path: Path, stand_ins: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, plain = stand_ins.queue, dict[str, torch.Tensor]()
+
+    def compute(self: PPOTrainer, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        for key, row in rows.rows.items():
+            row |= {"uid": key.rsplit("_", 2)[0], "response_mask": torch.ones(len(row["rm_scores"]))}
+        ADVANTAGE(self, batch, metrics)
+        plain.update({key: rows.rows[key]["advantages"].clone() for key in batch.keys})
+        return batch
+
+    monkeypatch.setattr(PPOTrainer, "_compute_advantage", compute)
+    monkeypatch.setattr(inspect.getmodule(PPOTrainer), "tq", rows)
+    trainer = make_trainer(tmp_path, 4, 2, strategy="knapsack", min_budget=1, max_budget=7, mode="weights")
+    with open_dict(trainer.config):
+        trainer.config.algorithm.update(use_kl_in_reward=False, gamma=1.0, lam=1.0)
+    trainer.session.allocator.observe(["s/a"] * 2 + ["s/b"] * 2, [1, 0, 1, 1])
+    assert submit(trainer, stand_ins, ["a", "b"]) == [4, 4]
+    assert "__rollout_n__" not in stand_ins.submitted
+    metrics = finish(trainer, stand_ins, 1, [[1, 0, 0, 1], [1, 1, 0, 1]])
+    assert (metrics["coba/weight_min"], metrics["coba/weight_max"]) == (0.25, 1.75)
+    assert min(values.abs().max() for key, values in plain.items() if not key.startswith("pad")) > 0.1
+    for key, values in plain.items():
+        weight = {"uid-0": 1.75, "uid-1": 0.25, "pad-7": 1.0}[key.rsplit("_", 2)[0]]
+        torch.testing.assert_close(rows.rows[key]["advantages"], weight * values)
+    second = trainer.session.allocator.preview(["s/a", "s/b"], 8).weights[1]
+    assert second != 0.25
+    submit(trainer, stand_ins, ["a", "b"])
+    finish(trainer, stand_ins, 2, [[1, 0, 0, 1], [1, 0, 0, 1]])
+    torch.testing.assert_close(rows.rows["uid-1_0_0"]["advantages"], second * plain["uid-1_0_0"])
 
 
 def test_verl_itself_sees_its_own_trainer_mode(tmp_path: Path, stand_ins: SimpleNamespace) -> None:

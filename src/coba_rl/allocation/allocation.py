@@ -19,6 +19,8 @@ class Allocation:
     """(P,) int64 rollouts of each prompt."""
     pass_rates: np.ndarray
     """(P,) estimates the budgets came from; NaN where unknown."""
+    weights: np.ndarray | None = None
+    """(P,) float64 factor of each prompt's advantages, mean 1; None in the mode `rollouts`."""
 
     @property
     def total(self) -> int:

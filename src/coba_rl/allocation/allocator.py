@@ -11,11 +11,19 @@ from typing import Any
 import numpy as np
 
 from coba_rl.allocation.allocation import Allocation
-from coba_rl.allocation.checks import check_bounds, check_budgets, check_rates, check_threshold
+from coba_rl.allocation.checks import (
+    check_bounds,
+    check_budgets,
+    check_even,
+    check_mode,
+    check_rates,
+    check_threshold,
+)
 from coba_rl.allocation.estimators import Visits
-from coba_rl.allocation.metrics import measure_allocation, measure_outcomes
+from coba_rl.allocation.metrics import measure_allocation, measure_outcomes, measure_weights
 from coba_rl.allocation.prompt_table import PromptId, check_prompt_ids
 from coba_rl.allocation.saved import check_version, saved_number
+from coba_rl.allocation.solvers import even_split
 from coba_rl.allocation.strategies import Strategy, make_strategy
 from coba_rl.allocation.success import graded, reached
 from coba_rl.errors import OptionError, StateError
@@ -31,6 +39,8 @@ class BudgetAllocator:
         bounds: (fewest, most) rollouts of a prompt, 1 ≤ fewest ≤ most.
         success_threshold: None: success is graded, any number in [0, 1]. A number: a rollout succeeds when
             its score is at least this, up to the rounding of float32: 0.9 is met by a float32 reward of 0.9.
+        mode: `rollouts`: a prompt gets as many rollouts as the strategy gives it. `weights`: every prompt gets the
+            same number, and what the strategy gives it says how much its advantages count.
         **options: Options of the strategy, see its fields.
 
     Raises:
@@ -53,11 +63,13 @@ class BudgetAllocator:
         *,
         bounds: tuple[int, int] = (2, 128),
         success_threshold: float | None = None,
+        mode: str = "rollouts",
         **options: Any,
     ) -> None:
         self.strategy = make_strategy(strategy, **options)
         self.bounds = check_bounds(bounds)
         self.success_threshold = check_threshold(success_threshold)
+        self.mode = check_mode(mode)
         self._step = 0
         self._allocation_metrics: dict[str, float] = {}
         self._outcome_metrics: dict[str, float] = {}
@@ -94,10 +106,12 @@ class BudgetAllocator:
 
         Returns:
             Budgets within the bounds that sum to `total` exactly. An empty batch with total 0 gives an empty
-            allocation.
+            allocation. In the mode `weights` every budget is total/P, and prompt i, which the strategy gave B_i, has
+            the weight B_i·P/total.
 
         Raises:
-            InfeasibleBudgetError: `total` is below P·fewest or above P·most.
+            InfeasibleBudgetError: `total` is below P·fewest or above P·most; in the mode `weights`, it is no multiple
+                of P.
             CobaError: The strategy's budgets are not whole numbers within the bounds that sum to the total.
             TypeError: An id is not str or int, or the total is not a whole number.
             ValueError: `pass_rates` is not one number in [0, 1] (or NaN) a prompt.
@@ -109,17 +123,23 @@ class BudgetAllocator:
             raise TypeError(f"total={total!r}: expected a whole number of rollouts (an int).") from None
         low, high = self.bounds
         self.strategy.check_feasible(len(ids), total, low, high)
+        if self.mode == "weights":
+            check_even(len(ids), total)
         pass_rates = (
             self.strategy.pass_rates(ids) if pass_rates is None else check_rates(pass_rates, len(ids))
         )
         given = self.strategy.allocate(pass_rates, total, low, high)
         budgets = check_budgets(given, len(ids), total, self.bounds, type(self.strategy).__name__)
+        weights = None
+        if self.mode == "weights":
+            budgets, weights = even_split(total, len(ids)), budgets * len(ids) / max(total, 1)
         self._step += 1
         self._allocation_metrics = {
             **self.strategy.metrics(),
             **measure_allocation(budgets, pass_rates, self.strategy.seen(ids), self.bounds),
+            **measure_weights(weights),
         }
-        return Allocation(ids, budgets, pass_rates)
+        return Allocation(ids, budgets, pass_rates, weights)
 
     def preview(self, prompt_ids: Iterable[PromptId], total: int) -> Allocation:
         """What `allocate` would return, without its traces: no metrics, no step for strategies that count them."""
@@ -217,6 +237,7 @@ class BudgetAllocator:
             "options": self.strategy.options(),
             "bounds": list(self.bounds),
             "success_threshold": self.success_threshold,
+            "mode": self.mode,
             "step": self._step,
             "strategy_state": self.strategy.state_dict(),
             "allocation_metrics": dict(self._allocation_metrics),
@@ -226,7 +247,7 @@ class BudgetAllocator:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned; the allocator then continues bit for bit.
 
-        Changed options and bounds are used from now on, with a warning; another strategy is refused. When
+        Changed options, bounds and mode are used from now on, with a warning; another strategy is refused. When
         this raises, the allocator is as it was. Arrays in the state become the allocator's own.
 
         Raises:
@@ -268,12 +289,9 @@ class BudgetAllocator:
                 f"The state was saved by strategy {state.get('strategy')!r}, this run uses "
                 f"{self.strategy.name!r}. Resume with the saved strategy or start a new run."
             )
-        now = {
-            **self.strategy.options(),
-            "bounds": list(self.bounds),
-            "success_threshold": self.success_threshold,
-        }
-        then = {**(state.get("options") or {}), **{k: state.get(k) for k in ("bounds", "success_threshold")}}
+        own = {"bounds": list(self.bounds), "success_threshold": self.success_threshold, "mode": self.mode}
+        now = {**self.strategy.options(), **own}
+        then = {**(state.get("options") or {}), **{name: state.get(name) for name in own}}
         changed = sorted(name for name in now if then.get(name) != now[name])
         if changed:
             listed = ", ".join(f"{name}: {then.get(name)!r} → {now[name]!r}" for name in changed)

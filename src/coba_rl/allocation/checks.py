@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from coba_rl.allocation.success import graded
-from coba_rl.errors import CobaError, OptionError
+from coba_rl.errors import CobaError, InfeasibleBudgetError, OptionError
+
+MODES = ("rollouts", "weights")
 
 
 def check_bounds(bounds: Any) -> tuple[int, int]:
@@ -25,6 +27,26 @@ def check_bounds(bounds: Any) -> tuple[int, int]:
     if not 1 <= low <= high:
         raise OptionError(f"bounds={bounds!r}: expected 1 ≤ fewest ≤ most rollouts of a prompt.")
     return low, high
+
+
+def check_mode(mode: Any) -> str:
+    """What a strategy's budgets are: numbers of rollouts, or weights.
+
+    Raises:
+        OptionError: Neither `rollouts` nor `weights`.
+    """
+    if mode not in MODES:
+        raise OptionError(f"mode={mode!r}: expected one of {', '.join(map(repr, MODES))}.")
+    return mode
+
+
+def check_even(num_prompts: int, total: int) -> None:
+    """Raise `InfeasibleBudgetError` unless `total` can be split evenly."""
+    if num_prompts and total % num_prompts:
+        raise InfeasibleBudgetError(
+            f"total={total} rollouts in the mode 'weights', where each of {num_prompts} prompts gets as many: expected a "
+            f"multiple of {num_prompts}, such as {num_prompts * math.ceil(total / num_prompts)}."
+        )
 
 
 def check_threshold(threshold: Any) -> float | None:

@@ -34,6 +34,17 @@ def measure_allocation(
     }
 
 
+def measure_weights(weight_P: np.ndarray | None) -> dict[str, float]:
+    """How far weights are from equal; empty where there are none."""
+    if weight_P is None or not len(weight_P):
+        return {}
+    return {
+        "weight_min": float(weight_P.min()),
+        "weight_max": float(weight_P.max()),
+        "effective_prompts_by_weight": float(weight_P.sum() ** 2 / max((weight_P**2).sum(), 1.0)),
+    }
+
+
 def measure_outcomes(
     success_R: np.ndarray, group_R: np.ndarray, attempts_P: np.ndarray, successes_P: np.ndarray
 ) -> dict[str, float]:

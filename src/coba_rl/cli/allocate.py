@@ -53,6 +53,10 @@ def allocate(
         raise OptionError(
             "--success-threshold judges scores, and a file of pass rates or counts has none: leave it out."
         )
+    if "mode" in section:
+        raise OptionError(
+            "--mode says what a trainer does with budgets, and a file of them is the same in both: leave it out."
+        )
     section |= {"strategy": strategy, "min_budget": min_budget, "max_budget": max_budget}
     allocator = AllocatorSpec.from_mapping(section, "--").build()
     allocation = allocate_rates(allocator, read_rates(file), total)

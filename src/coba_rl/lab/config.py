@@ -46,6 +46,10 @@ class LabConfig(BaseModel):
     """Fewest rollouts of a prompt."""
     max_budget: int = Field(128, ge=1)
     """Most rollouts of a prompt."""
+    mode: Literal["rollouts", "weights"] = "rollouts"
+    """weights: every prompt gets the mean budget, and its advantages count in proportion to what the strategy gives it."""
+    per_prompt_weighting: bool = False
+    """Multiply advantages by mean budget / budget, so that every prompt weighs the same in the gradient."""
     learning_rate: float = Field(1.5e-4, gt=0)
     """Of AdamW."""
     unsolvable: Share = 0.0
@@ -83,11 +87,19 @@ class LabConfig(BaseModel):
         """The allocator of the run.
 
         Raises:
-            OptionError, UnknownStrategyError: The strategy or its options, or selection without a value.
+            OptionError, UnknownStrategyError: The strategy or its options, selection without a value, or weights
+                together with other weights or with selection.
         """
         bounds = (self.min_budget, self.max_budget)
-        allocator = AllocatorSpec(strategy=self.strategy, bounds=bounds, options=self.options).build()
+        allocator = AllocatorSpec(
+            strategy=self.strategy, bounds=bounds, mode=self.mode, options=self.options
+        ).build()
         allocator.begin(self.steps)
+        if self.mode == "weights" and (self.per_prompt_weighting or self.min_value_share):
+            other = "per_prompt_weighting" if self.per_prompt_weighting else "min_value_share"
+            raise OptionError(
+                f"mode='weights' with {other}={getattr(self, other)!r}: expected one of them. Leave the other out."
+            )
         if self.min_value_share and allocator.strategy.value(np.array([0.5]), 1.0) is None:
             raise OptionError(
                 f"min_value_share={self.min_value_share}: {self.strategy!r} has no value function of the pass rate. "

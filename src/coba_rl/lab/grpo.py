@@ -44,15 +44,17 @@ def update(
     problems: Sequence[Problem],
     rollouts: UniqueRollouts,
     success_U: np.ndarray,
+    weight_P: np.ndarray | None = None,
 ) -> float:
     """One on-policy optimiser step; returns the gradient norm before clipping.
 
-    The loss is −Σ A·log π over tokens, divided by all tokens of the step. With a single on-policy update the
-    importance ratio is 1 and the clip does not act, so the gradient is the clipped surrogate's.
+    The loss is −Σ A·log π over tokens, divided by all tokens of the step. Where prompts have weights, they multiply A and
+    nothing else. With a single on-policy update the importance ratio is 1 and the clip does not act, so the gradient is
+    the clipped surrogate's.
     Rollouts whose advantages cancel or vanish contribute nothing and are left out of the pass.
     """
     optimizer.zero_grad(set_to_none=True)
-    loss = policy_loss(policy, problems, rollouts, success_U)
+    loss = policy_loss(policy, problems, rollouts, success_U, weight_P)
     if loss is None:
         return 0.0
     loss.backward()
@@ -62,12 +64,18 @@ def update(
 
 
 def policy_loss(
-    policy: LabPolicy, problems: Sequence[Problem], rollouts: UniqueRollouts, success_U: np.ndarray
+    policy: LabPolicy,
+    problems: Sequence[Problem],
+    rollouts: UniqueRollouts,
+    success_U: np.ndarray,
+    weight_P: np.ndarray | None = None,
 ) -> torch.Tensor | None:
     """The token-mean policy-gradient loss of a step; None when every group is dead."""
     right, wrong = advantages(rollouts, success_U, len(problems))
     successes, failures = success_U, rollouts.count_U - success_U
     weight_U = successes * right[rollouts.prompt_U] + failures * wrong[rollouts.prompt_U]
+    if weight_P is not None:
+        weight_U = weight_U * weight_P[rollouts.prompt_U]
     if not weight_U.any():
         return None
     return -policy.weighted_log_likelihood(problems, rollouts, weight_U) / rollouts.num_tokens

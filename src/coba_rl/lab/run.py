@@ -122,11 +122,17 @@ class LabRun:
         rollouts = self.policy.sample(problems, allocation.budgets, self._streams["sampling"])
         success_U = self._judge(problems, rows, rollouts)
         self._observe(ids, rollouts, success_U)
-        norm = update(self.policy, optimizer, problems, rollouts, success_U)
+        norm = update(self.policy, optimizer, problems, rollouts, success_U, self._weights(allocation))
         if self._on_step is not None:
             self._on_step(step, allocation)
         counted = {"step": step, "tokens": rollouts.num_tokens}
         return {**counted, **self._allocator.metrics(), **measured, "grad_norm": norm}
+
+    def _weights(self, allocation: Allocation) -> np.ndarray | None:
+        """(P,) factors of the prompts' advantages; None: 1 each."""
+        if self._config.per_prompt_weighting:
+            return allocation.budgets.mean() / allocation.budgets
+        return allocation.weights
 
     def _select(self, rows: np.ndarray) -> np.ndarray:
         """The rows worth a rollout: of at least that share of the best value, or without an estimate."""

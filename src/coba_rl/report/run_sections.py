@@ -96,7 +96,20 @@ def budget_section(run: RunRecords) -> Section:
         "then showed. A prompt never tried before counts as unknown, or under the pass rate its strategy "
         "assumes for it."
     )
-    return Section("budgets", title, [[shares, means], _rollouts_table(run), note])
+    return Section("budgets", title, [*_weights_text(run), [shares, means], _rollouts_table(run), note])
+
+
+def _weights_text(run: RunRecords) -> list[Text]:
+    """That the loss was weighted, where it was."""
+    low_S, high_S = run.metric("coba/weight_min"), run.metric("coba/weight_max")
+    if not np.isfinite(low_S).any():
+        return []
+    return [
+        Text(
+            "Every prompt of a step had as many rollouts, and the loss was weighted: advantages were multiplied by "
+            f"{np.nanmin(low_S):.2f} to {np.nanmax(high_S):.2f}, by what the strategy gave their prompt."
+        )
+    ]
 
 
 def _rollouts_table(run: RunRecords) -> Table:

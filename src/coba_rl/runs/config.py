@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field
@@ -70,6 +70,9 @@ class AllocationConfig(_OpenSection):
     """Most rollouts of a prompt."""
     success_threshold: float | None = None
     """Reward from which a rollout counts as success; unset: the reward itself, in [0, 1]."""
+    mode: Literal["rollouts", "weights"] = "rollouts"
+    """rollouts: a prompt gets as many as the strategy gives it; weights: every prompt gets the mean, and its advantages
+    count in proportion to what the strategy gives it."""
 
     def spec(self) -> AllocatorSpec:
         """What the allocator is made of."""

@@ -88,8 +88,10 @@ def _optimisation(training: TrainingConfig) -> dict[str, Any]:
 
 def _budgets(config: RunConfig) -> dict[str, Any]:
     """The section's own keys are fields of `CobaGRPOConfig`, the others options of the strategy."""
-    section, options = config.allocation, config.allocation.model_extra
-    return {**section.model_dump(exclude=set(options or {})), "strategy_options": options}
+    options = config.allocation.model_extra or {}
+    own = config.allocation.model_dump(exclude=set(options))
+    mode = own.pop("mode")
+    return {**own, "allocation_mode": mode, "strategy_options": options}
 
 
 def _records(training: TrainingConfig) -> dict[str, Any]:

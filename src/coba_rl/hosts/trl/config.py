@@ -52,6 +52,11 @@ class CobaGRPOConfig(GRPOConfig):
     )
     min_budget: int = _option(2, "Fewest rollouts of a prompt. A group of one teaches nothing, so 2 or more.")
     max_budget: int = _option(128, "Most rollouts of a prompt.")
+    allocation_mode: str = _option(
+        "rollouts",
+        "rollouts: a prompt gets as many rollouts as the strategy gives it. weights: every prompt gets num_generations, "
+        "and its advantages are multiplied by what the strategy gives it, divided by num_generations.",
+    )
     per_prompt_weighting: bool = _option(
         False,
         "Multiply advantages by num_generations / budget, so that every prompt weighs the same in the gradient. Off: a "
@@ -80,6 +85,11 @@ class CobaGRPOConfig(GRPOConfig):
 
     def __post_init__(self) -> None:
         self._check_budgets()
+        if self.per_prompt_weighting and self.allocation_mode == "weights":
+            raise OptionError(
+                "per_prompt_weighting=True gives every prompt the same weight, allocation_mode='weights' the strategy's: "
+                "expected one of them. Leave the other out."
+            )
         try:
             super().__post_init__()
         except ValueError as error:
@@ -103,6 +113,7 @@ class CobaGRPOConfig(GRPOConfig):
             strategy=self.strategy,
             bounds=(self.min_budget, self.max_budget),
             success_threshold=self.success_threshold,
+            mode=self.allocation_mode,
             options=options,
         )
 

@@ -23,8 +23,9 @@ def no_effect(config: CobaGRPOConfig, parameters: Iterable[torch.nn.Parameter]) 
         parameters: Of the model. With DeepSpeed and FSDP, which keep weights in float32 beside them, give none.
     """
     even, lost = even_budgets_reason(config), lost_updates_reason(config, parameters)
+    shared = "budgets" if config.allocation_mode == "rollouts" else "weights"
     reasons = {
-        f"All budgets will be equal, whatever strategy={config.strategy!r} wants": even,
+        f"All {shared} will be equal, whatever strategy={config.strategy!r} wants": even,
         "The model will hardly learn": lost,
     }
     return [f"{what}: {why}." for what, why in reasons.items() if why is not None]

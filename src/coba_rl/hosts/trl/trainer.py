@@ -64,6 +64,7 @@ class CobaGRPOTrainer(GRPOTrainer):
     | `coba/budget_min`, `_mean`, `_max` | rollouts of a prompt |
     | `coba/share_at_min`, `coba/share_at_max` | share of prompts at `min_budget`, `max_budget` |
     | `coba/effective_prompts` | (Σ B)² / Σ B²: over how many prompts the rollouts are spread |
+    | `coba/weight_min`, `_max`, `coba/effective_prompts_by_weight` | the same of weights (`allocation_mode="weights"`) |
     | `coba/unseen_prompts` | prompts of the batch without a history |
     | `coba/expected_dead_groups` | expected share of groups whose rollouts all score alike |
     | `coba/failure_rate` | smoothed failure rate F̄ |
@@ -242,9 +243,11 @@ class CobaGRPOTrainer(GRPOTrainer):
             scale_rewards=self.scale_rewards,
             aggregation=self.multi_objective_aggregation,
         )
-        values_R = result.values_R
+        values_R, weights_P = result.values_R, allocation.weights
         if self.args.per_prompt_weighting:
-            values_R = values_R * (self._mean_budget / budgets_P).repeat_interleave(budgets_P)
+            weights_P = self._mean_budget / allocation.budgets
+        if weights_P is not None:
+            values_R = values_R * values_R.new_tensor(weights_P[allocation.repeat_index])
         num_rows = len(output["advantages"])
         first = self.accelerator.process_index * num_rows
         output["advantages"] = values_R[first : first + num_rows]

@@ -73,7 +73,7 @@ class CobaOptions:
             ConfigError: Groups of one under an estimator that compares the rollouts of a group.
         """
         allocator.strategy.check_feasible(num_prompts, num_prompts * mean_budget, *allocator.bounds)
-        if allocator.bounds[0] < 2 and compares_rollouts(estimator):
+        if allocator.mode == "rollouts" and allocator.bounds[0] < 2 and compares_rollouts(estimator):
             raise ConfigError(
                 f"algorithm.coba.min_budget={allocator.bounds[0]!r} with algorithm.adv_estimator={str(estimator)!r}: "
                 "expected at least 2, because verl takes the raw reward of a group of one as its advantage."

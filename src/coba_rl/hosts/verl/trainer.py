@@ -26,6 +26,7 @@ from coba_rl.hosts.verl.options import CobaOptions, compares_rollouts
 from coba_rl.hosts.verl.outcomes import read_outcomes
 from coba_rl.hosts.verl.prompts import PromptIds
 from coba_rl.hosts.verl.run_log import RunLog
+from coba_rl.hosts.verl.weights import weigh_advantages
 
 TRAINER_MODE = "coba_sync"
 """The value of `trainer.v1.trainer_mode`."""
@@ -61,6 +62,7 @@ class CobaTrainerSync(PPOTrainerSync):
             "function's result that holds 0 to 1.",
         )
         self.run_log = RunLog(Path(config.trainer.default_local_dir))
+        self._weights: dict[str, float] = {}  # of the step's prompts, by uid; none in the mode `rollouts`
         with open_dict(config):
             config.trainer.v1.trainer_mode = "sync"  # verl branches on this literal
         super().__init__(config)
@@ -104,14 +106,16 @@ class CobaTrainerSync(PPOTrainerSync):
 
     def _submit_batch_to_rollout(self, batch: TensorDict) -> int:
         sources, extras, prompts = (list(batch[name]) for name in ("data_source", "extra_info", "raw_prompt"))
-        ids = self.prompt_ids.of(sources, extras, prompts)
+        ids, uids = self.prompt_ids.of(sources, extras, prompts), list(batch["uid"])
         # The first call of a step has its batch; later ones replace filtered or failed groups.
         allocation = self.session.plan(
             ids,
             len(ids) * self.mean_budget,
-            groups=list(batch["uid"]),
+            groups=uids,
             refill=bool(self.session.open_groups),
         )
+        if allocation.weights is not None:
+            self._weights.update(zip(uids, allocation.weights.tolist(), strict=True))
         budgets = allocation.budgets
         if (budgets != self.mean_budget).any():
             batch[ROLLOUT_FIELD] = torch.from_numpy(budgets)
@@ -159,6 +163,9 @@ class CobaTrainerSync(PPOTrainerSync):
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         batch = super()._compute_advantage(batch, metrics)
+        if self._weights:
+            weigh_advantages(batch, self._weights)
+            self._weights = {}
         self.session.record(self._read(batch.keys, batch.tags))
         records, coba_metrics = self.session.finish(self.global_steps)
         self.run_log.allocations(records)
