@@ -53,6 +53,10 @@ BAD = {
     "missing file to allocate": (["allocate", "nowhere.csv", "--total", "9"], "no file 'nowhere.csv'"),
     "file of an unknown kind": (["allocate", "rates.xls", "--total", "9"], ".csv"),
     "no total": (["allocate", "rates.csv"], "total"),
+    "mode of a trainer": (
+        ["allocate", "rates.csv", "--total", "9", "--mode", "weights"],
+        "--mode says what a trainer",
+    ),
     "option with a dot too many": (["allocate", "r.csv", "--total", "9", "--kappa.x", "3"], "a dot too many"),
     "unknown task": (["evaluate", HARD, "--task", "math5000"], "Did you mean 'math500'"),
     "unknown benchmark": (["evaluate", HARD, "--task", "mth500=x.jsonl"], "Did you mean 'math500'"),

@@ -97,7 +97,8 @@ def test_the_key_holds_the_options_with_their_defaults(monkeypatch: pytest.Monke
     config, explicit = LabConfig(), LabConfig(options={"kappa": coba.Coba.kappa})
     first = run_digest(config)
     assert run_digest(explicit) == first
-    assert run_digest(LabConfig(exact_pass_rates=True)) != first
+    for change in ({"exact_pass_rates": True}, {"mode": "weights"}, {"per_prompt_weighting": True}):
+        assert run_digest(LabConfig(**change)) != first
     monkeypatch.setitem(coba.Coba.__init__.__kwdefaults__, "kappa", coba.Coba.kappa + 1.0)
     assert run_digest(config) != first
     assert run_digest(explicit) == first

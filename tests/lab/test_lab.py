@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ from coba_rl.lab.config import LabConfig
 from coba_rl.lab.grpo import advantages, policy_loss
 from coba_rl.lab.measures import mechanism
 from coba_rl.lab.policy import LabPolicy, UniqueRollouts
-from coba_rl.lab.run import STREAMS, LabRun, random_streams
+from coba_rl.lab.run import STREAMS, LabResult, LabRun, random_streams
 from coba_rl.tasks.policy import build_tokenizer, policy_path
 from coba_rl.tasks.prefix_scan import PrefixScan
 
@@ -42,7 +44,10 @@ def test_sampled_successes_follow_the_exact_pass_rates(policy: LabPolicy) -> Non
     assert np.sqrt(np.mean(deviation**2)) < 1.5
 
 
-def test_the_gradient_is_that_of_every_rollout_on_its_own(policy: LabPolicy) -> None:
+@pytest.mark.parametrize("weight_P", [None, np.array([0.5, 1.5, 0.25, 1.75, 2.0, 0.0, 1.0, 1.0])])
+def test_the_gradient_is_that_of_every_rollout_on_its_own(
+    policy: LabPolicy, weight_P: np.ndarray | None
+) -> None:
     problems = TASK.train_problems()[:8]
     rollouts = policy.sample(problems, np.array([2, 4, 8, 16, 3, 5, 7, 19]), np.random.default_rng(1))
     right = np.array(
@@ -52,22 +57,27 @@ def test_the_gradient_is_that_of_every_rollout_on_its_own(policy: LabPolicy) -> 
         ]
     )
     success_U = np.where(right, rollouts.count_U, 0)
-    merged = _gradient(policy, policy_loss(policy, problems, rollouts, success_U))
-    plain = _gradient(policy, _loss_by_rollout(policy, problems, rollouts, right))
+    merged = _gradient(policy, policy_loss(policy, problems, rollouts, success_U, weight_P))
+    plain = _gradient(policy, _loss_by_rollout(policy, problems, rollouts, right, weight_P))
     assert torch.linalg.vector_norm(merged - plain) < 1e-5 * torch.linalg.vector_norm(plain)
 
 
 def _loss_by_rollout(
-    policy: LabPolicy, problems: list, rollouts: UniqueRollouts, right: np.ndarray
+    policy: LabPolicy,
+    problems: list,
+    rollouts: UniqueRollouts,
+    right: np.ndarray,
+    weight_P: np.ndarray | None,
 ) -> torch.Tensor:
     """TRL's clipped token-mean loss with one row a rollout and advantages from torch's own mean and std."""
+    weights = np.ones(len(problems)) if weight_P is None else weight_P
     rows = np.repeat(np.arange(len(rollouts.completions)), rollouts.count_U)
     reward, group = torch.tensor(right[rows].astype(float)), rollouts.prompt_U[rows]
     advantage = torch.zeros_like(reward)
     for prompt in np.unique(group):
         here = torch.from_numpy(group == prompt)
         values = reward[here]
-        advantage[here] = (values - values.mean()) / (values.std() + 1e-4)
+        advantage[here] = weights[prompt] * (values - values.mean()) / (values.std() + 1e-4)
     log_p, mask = _log_probabilities(
         policy, [problems[i].prompt for i in group], [rollouts.completions[i] for i in rows]
     )
@@ -109,6 +119,49 @@ def test_a_run_is_repeatable_bit_for_bit() -> None:
     assert first.curve == second.curve
     assert first.steps == second.steps
     assert first.after == second.after
+
+
+def run_with(**changes: Any) -> tuple[LabResult, list[Allocation]]:
+    """A run in which half of the prompts come back, and its allocations."""
+    config = SHORT.model_copy(update={"train_prompts": 16, "steps": 4, **changes})
+    allocations: list[Allocation] = []
+    return LabRun(config, on_step=lambda _, allocation: allocations.append(allocation)).run(), allocations
+
+
+def test_weights_leave_the_rollouts_even() -> None:
+    result, allocations = run_with(mode="weights")
+    assert all(set(allocation.budgets.tolist()) == {16} for allocation in allocations)
+    assert result.steps[-1]["coba/weight_max"] == allocations[-1].weights.max() > 1.1
+    uniform, _ = run_with(strategy="uniform")
+    assert result.steps[0]["tokens"] == uniform.steps[0]["tokens"]  # the same rollouts while nothing is known
+    assert result.final != uniform.final
+
+
+def test_equal_weights_change_nothing() -> None:
+    plain, _ = run_with(strategy="uniform")
+    for changes in ({"mode": "weights"}, {"per_prompt_weighting": True}):
+        weighed, _ = run_with(strategy="uniform", **changes)
+        assert weighed.curve == plain.curve
+        assert [step["grad_norm"] for step in weighed.steps] == [step["grad_norm"] for step in plain.steps]
+
+
+def test_prompts_that_weigh_the_same_undo_their_budgets() -> None:
+    result, allocations = run_with(per_prompt_weighting=True)
+    plain, as_they_come = run_with()
+    assert [a.budgets.tolist() for a in allocations[:3]] == [a.budgets.tolist() for a in as_they_come[:3]]
+    assert np.ptp(allocations[2].budgets) > 0
+    assert result.steps[2]["grad_norm"] != plain.steps[2]["grad_norm"]
+    budgets = np.array([4, 8, 24])
+    run = LabRun(SHORT.model_copy(update={"per_prompt_weighting": True}))
+    weights = run._weights(Allocation(["a", "b", "c"], budgets, np.full(3, np.nan)))
+    assert weights is not None
+    assert (weights * budgets).tolist() == [12, 12, 12]
+
+
+@pytest.mark.parametrize("other", [{"per_prompt_weighting": True}, {"min_value_share": 0.1}])
+def test_weights_beside_other_weights_or_selection_are_refused(other: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match=f"mode='weights' with {next(iter(other))}="):
+        LabConfig(mode="weights", **other).make_allocator()
 
 
 def test_exact_pass_rates_have_no_error() -> None:

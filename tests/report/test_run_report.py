@@ -15,9 +15,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from coba_rl.allocation import BudgetAllocator
 from coba_rl.errors import ConfigError, StateError
 from coba_rl.files import append_jsonl, read_jsonl
+from coba_rl.hosts.session import BudgetSession
 from coba_rl.records import (
+    ALLOCATIONS_FILE,
+    METRICS_FILE,
     AllocationRecord,
     Estimate,
     EvaluationRecord,
@@ -31,6 +35,7 @@ from coba_rl.report import figures, write_run_report
 from coba_rl.report.records import read_run
 from coba_rl.report.run_sections import learning_section, preference_section
 from coba_rl.report.verdict import heldout_verdict
+from coba_rl.testing import FakeTrainer
 
 SECTIONS = [
     "verdict",
@@ -313,6 +318,21 @@ def test_a_job_of_verl_that_knows_nothing_of_run_folders_is_reported(
     assert page.fact("generated tokens") == f"{sum(64 * (4.0 + 0.5 * s) for s in range(1, steps + 1)):,.0f}"
     assert "tokens so far" in source
     assert f"the records end at step {steps}." in page.text
+
+
+def test_a_weighted_loss_is_said(make_run, tmp_path: Path) -> None:
+    trainer = FakeTrainer(BudgetSession(BudgetAllocator("coba", mode="weights")))
+    weights: list[float] = []
+    for step in range(1, 4):
+        records, metrics = trainer.step()
+        weights += [metrics["coba/weight_min"], metrics["coba/weight_max"]]
+        append_records(tmp_path / ALLOCATIONS_FILE, records)
+        append_jsonl(tmp_path / METRICS_FILE, [{"step": step, **metrics}])
+    _, page = report(tmp_path, tmp_path)
+    assert min(weights) < 0.8 < 1.2 < max(weights)
+    said = "the loss was weighted: advantages were multiplied by"
+    assert f"{said} {min(weights):.2f} to {max(weights):.2f}" in page.text
+    assert said not in report(make_run(), tmp_path)[1].text
 
 
 def test_a_single_step_is_enough(make_run, tmp_path: Path) -> None:

@@ -143,7 +143,9 @@ def test_uniform_budgets_are_stock_verl(run_job: RunJob, tmp_path: Path) -> None
         return job, [sorted((r["input"], r["output"]) for r in map(json.loads, dump)) for dump in dumps]
 
     stock, expected = rollouts("stock", "trainer.v1.trainer_mode=sync")
-    ours, given = rollouts("coba", "trainer.v1.trainer_mode=coba_sync", "+algorithm.coba.strategy=uniform")
+    # Equal weights: advantages are read from the queue and written back unchanged.
+    coba = ("+algorithm.coba.strategy=uniform", "+algorithm.coba.mode=weights")
+    ours, given = rollouts("coba", "trainer.v1.trainer_mode=coba_sync", *coba)
     assert len(given[0]) == len(given[1]) == PROMPTS * MEAN
     assert given[0] == expected[0]
     # From the second step on, the weights differ in rounding: rows arrive in another order.
@@ -151,3 +153,4 @@ def test_uniform_budgets_are_stock_verl(run_job: RunJob, tmp_path: Path) -> None
     assert ours.metrics[2]["actor/grad_norm"] == pytest.approx(stock.metrics[2]["actor/grad_norm"], rel=1e-3)
     assert {name for name in ours.metrics[2] if not name.startswith("coba/")} == set(stock.metrics[2])
     assert ours.metrics[2]["coba/padding_rows"] == 0
+    assert ours.metrics[2]["coba/weight_max"] == 1
