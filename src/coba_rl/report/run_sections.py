@@ -99,16 +99,14 @@ def budget_section(run: RunRecords) -> Section:
     return Section("budgets", title, [*_weights_text(run), [shares, means], _rollouts_table(run), note])
 
 
-def _weights_text(run: RunRecords) -> list[Text]:
+def _weights_text(run: RunRecords) -> list[str]:
     """That the loss was weighted, where it was."""
     low_S, high_S = run.metric("coba/weight_min"), run.metric("coba/weight_max")
     if not np.isfinite(low_S).any():
         return []
     return [
-        Text(
-            "Every prompt of a step had as many rollouts, and the loss was weighted: advantages were multiplied by "
-            f"{np.nanmin(low_S):.2f} to {np.nanmax(high_S):.2f}, by what the strategy gave their prompt."
-        )
+        "Every prompt of a step had as many rollouts, and the loss was weighted: advantages were multiplied by "
+        f"{np.nanmin(low_S):.2f} to {np.nanmax(high_S):.2f}, by what the strategy gave their prompt."
     ]
 
 
