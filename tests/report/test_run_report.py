@@ -323,7 +323,7 @@ def test_a_job_of_verl_that_knows_nothing_of_run_folders_is_reported(
 def test_a_weighted_loss_is_said(make_run, tmp_path: Path) -> None:
     trainer = FakeTrainer(BudgetSession(BudgetAllocator("coba", mode="weights")))
     weights: list[float] = []
-    for step in range(1, 4):
+    for step in range(1, 13):
         records, metrics = trainer.step()
         weights += [metrics["coba/weight_min"], metrics["coba/weight_max"]]
         append_records(tmp_path / ALLOCATIONS_FILE, records)

@@ -167,6 +167,19 @@ def test_every_field_that_the_run_sets_is_decided_elsewhere_or_free(monkeypatch:
     }
 
 
+def test_the_allocation_reaches_the_trainer_whole() -> None:
+    allocation = {
+        "strategy": "coba",
+        "max_budget": 64,
+        "success_threshold": 0.5,
+        "mode": "weights",
+        "kappa": 9.0,
+    }
+    config = RunConfig.model_validate({"allocation": allocation})
+    args = trl_config.make_trl_config(config, Path("never"), 9)
+    assert args.allocator_spec() == config.allocation.spec()
+
+
 @pytest.mark.parametrize(
     ("world", "training", "message"),
     [

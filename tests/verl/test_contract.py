@@ -62,7 +62,7 @@ SOURCES = {
         ["self._clear_groups(partition_id, evicted_uids)", "self._clear_groups(partition_id, surplus_uids)"],
     ),
     "refills are submitted like the step's batch": (BASE, ["refill_fn=self._add_prompts_to_generate"]),
-    "advantages are a nested field of the TransferQueue, written by _compute_advantage and read by the actor": (
+    "advantages are a nested field of the TransferQueue that _compute_advantage writes": (
         BASE,
         ['fields = ["advantages", "returns"]', "response_to_nested(data.batch[field], response_mask)"],
     ),
