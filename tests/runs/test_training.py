@@ -6,6 +6,7 @@ import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -200,3 +201,20 @@ def test_report_says_where_the_page_is(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["report", str(folder.path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "allocations.jsonl' is damaged in line 1" in line
+
+
+@pytest.mark.trl
+@pytest.mark.parametrize("index", [0, 1])
+def test_only_the_first_process_is_heard_of(
+    index: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process has a run of its own; a bar of each would be one too many."""
+    from coba_rl.runs.trl_run import TrlRun
+
+    run, heard, shown = TrlRun(load_config(None, OWN), RunFolder(tmp_path / "run")), Heard(), []
+    monkeypatch.setattr(type(run._args), "process_index", property(lambda _: index))
+    monkeypatch.setattr(run, "_make_trainer", lambda _: SimpleNamespace(save_model=lambda _: None))
+    monkeypatch.setattr(run, "_train", lambda *arguments: shown.append(arguments[-1]) or 1.0)
+    assert run.train(False, heard) == 1.0
+    assert (shown[0] is heard) == (index == 0)
+    assert type(shown[0]) is (Heard if index == 0 else Progress)
