@@ -56,8 +56,7 @@ def test_the_gradient_is_that_of_every_rollout_on_its_own(
             for i, c in zip(rollouts.prompt_U, rollouts.completions, strict=True)
         ]
     )
-    success_U = np.where(right, rollouts.count_U, 0)
-    merged = _gradient(policy, policy_loss(policy, problems, rollouts, success_U, weight_P))
+    merged = _gradient(policy, policy_loss(policy, problems, rollouts, right.astype(float), weight_P))
     plain = _gradient(policy, _loss_by_rollout(policy, problems, rollouts, right, weight_P))
     assert torch.linalg.vector_norm(merged - plain) < 1e-5 * torch.linalg.vector_norm(plain)
 
@@ -107,11 +106,26 @@ def _gradient(policy: LabPolicy, loss: torch.Tensor | None) -> torch.Tensor:
 
 
 def test_dead_groups_have_no_advantage() -> None:
-    rollouts = UniqueRollouts(np.array([0, 1, 1]), [(1,), (1,), (2,)], np.array([4, 1, 3]))
-    right, wrong = advantages(rollouts, np.array([4, 1, 0]), num_prompts=2)
-    assert right[0] == wrong[0] == 0.0
-    assert right[1] == pytest.approx(0.75 / (0.5 + 1e-4))
-    assert wrong[1] == pytest.approx(-0.25 / (0.5 + 1e-4))
+    rollouts = UniqueRollouts(
+        np.array([0, 1, 1, 2, 2]), [(1,), (1,), (2,), (1,), (2,)], np.array([4, 1, 3, 5, 2])
+    )
+    advantage_U = advantages(rollouts, np.array([1.0, 1.0, 0.0, 0.3, 0.3]), num_prompts=3)
+    assert advantage_U[[0, 3, 4]].tolist() == [0.0, 0.0, 0.0]
+    assert advantage_U[1:3] == pytest.approx(np.array([0.75, -0.25]) / (0.5 + 1e-4))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_advantages_of_graded_scores_are_torchs_mean_and_standard_deviation(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    group, count_U = np.repeat([0, 2], 6), rng.integers(1, 5, size=12)
+    rollouts = UniqueRollouts(group, [(i,) for i in range(12)], count_U)
+    score_U = rng.random(12).round(1)
+    found = advantages(rollouts, score_U, num_prompts=3)
+    for prompt in (0, 2):
+        here = group == prompt
+        every = torch.from_numpy(np.repeat(score_U[here], count_U[here]))
+        expected = (torch.from_numpy(score_U[here]) - every.mean()) / (every.std() + 1e-4)
+        np.testing.assert_allclose(found[here], expected, rtol=1e-12)
 
 
 def test_a_run_is_repeatable_bit_for_bit() -> None:

@@ -65,10 +65,10 @@ def train(folder: Path, seed: int, steps: int) -> Recording:
 def test_the_same_batch_gives_the_same_gradient(tmp_path: Path) -> None:
     trainer = train(tmp_path, seed=3, steps=1)
     policy = LabPolicy(policy_path("moderate"), TASK.max_completion_length)
-    problems, rollouts, success_U = _merge(trainer, policy)
+    problems, rollouts, score_U = _merge(trainer, policy)
     assert rollouts.count_U.sum() == PROMPTS * ROLLOUTS
     assert rollouts.count_U.max() > 1  # something was merged
-    loss = policy_loss(policy, problems, rollouts, success_U)
+    loss = policy_loss(policy, problems, rollouts, score_U)
     assert loss is not None
     gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(policy.model.parameters()))])
     difference = torch.linalg.vector_norm(gradient - trainer.gradient)
@@ -94,7 +94,7 @@ def _merge(trainer: Recording, policy: LabPolicy) -> tuple[list, UniqueRollouts,
         np.array([row for row, _ in keys]), [path for _, path in keys], np.array([counts[k] for k in keys])
     )
     right = [TASK.score(policy.decode(path), problems[row].answer) == 1.0 for row, path in keys]
-    return problems, rollouts, np.where(right, rollouts.count_U, 0)
+    return problems, rollouts, np.array(right, dtype=float)
 
 
 @pytest.mark.timeout(600)

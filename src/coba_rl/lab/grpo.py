@@ -1,7 +1,4 @@
-"""One GRPO update on unique rollouts: TRL's advantages and token-mean loss, without repeating equal rows.
-
-Of the `count_U` rollouts that a unique rollout stands for, `success_U` were judged right.
-"""
+"""One GRPO update on unique rollouts: TRL's advantages and token-mean loss, without repeating equal rows."""
 
 from __future__ import annotations
 
@@ -16,26 +13,32 @@ from coba_rl.tasks.base import Problem
 _EPSILON = 1e-4  # TRL adds it to the standard deviation
 
 
-def advantages(
-    rollouts: UniqueRollouts, success_U: np.ndarray, num_prompts: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Normalised advantage of a right and of a wrong rollout in each prompt's group.
+def advantages(rollouts: UniqueRollouts, score_U: np.ndarray, num_prompts: int) -> np.ndarray:
+    """Normalised advantage of each unique rollout in its prompt's group.
 
     Args:
         rollouts: The step's rollouts.
-        success_U: (U,) how many of each were judged right.
+        score_U: (U,) score of each, in [0, 1].
         num_prompts: P.
 
     Returns:
-        (P,) advantage of a right rollout, (P,) of a wrong one; both 0 in dead groups.
+        (U,) score less the group's mean, over the group's standard deviation; 0 in groups whose scores are all the same.
+
+    Example:
+        >>> rollouts = UniqueRollouts(np.array([0, 0, 1]), [(1,), (2,), (1,)], np.array([1, 3, 4]))
+        >>> advantages(rollouts, np.array([1.0, 0.0, 1.0]), num_prompts=2).round(3).tolist()
+        [1.5, -0.5, 0.0]
     """
-    attempts = np.bincount(rollouts.prompt_U, rollouts.count_U, minlength=num_prompts)
-    right = np.bincount(rollouts.prompt_U, success_U, minlength=num_prompts)
-    mean = right / np.maximum(attempts, 1)
-    variance = attempts * mean * (1.0 - mean) / np.maximum(attempts - 1, 1)  # Bessel
-    scale = np.sqrt(variance) + _EPSILON
-    alive = (right > 0) & (right < attempts)
-    return np.where(alive, (1.0 - mean) / scale, 0.0), np.where(alive, -mean / scale, 0.0)
+    prompt_U, count_U = rollouts.prompt_U, rollouts.count_U
+    attempts = np.bincount(prompt_U, count_U, minlength=num_prompts)
+    mean = np.bincount(prompt_U, count_U * score_U, minlength=num_prompts) / np.maximum(attempts, 1)
+    deviation_U = score_U - mean[prompt_U]
+    squares = np.bincount(prompt_U, count_U * deviation_U**2, minlength=num_prompts)
+    scale = np.sqrt(squares / np.maximum(attempts - 1, 1)) + _EPSILON  # Bessel
+    lowest, highest = np.full(num_prompts, np.inf), np.full(num_prompts, -np.inf)
+    np.minimum.at(lowest, prompt_U, score_U)
+    np.maximum.at(highest, prompt_U, score_U)
+    return np.where((lowest < highest)[prompt_U], deviation_U / scale[prompt_U], 0.0)
 
 
 def update(
@@ -43,7 +46,7 @@ def update(
     optimizer: torch.optim.Optimizer,
     problems: Sequence[Problem],
     rollouts: UniqueRollouts,
-    success_U: np.ndarray,
+    score_U: np.ndarray,
     weight_P: np.ndarray | None = None,
 ) -> float:
     """One on-policy optimiser step; returns the gradient norm before clipping.
@@ -51,10 +54,10 @@ def update(
     The loss is −Σ A·log π over tokens, divided by all tokens of the step. Where prompts have weights, they multiply A and
     nothing else. With a single on-policy update the importance ratio is 1 and the clip does not act, so the gradient is
     the clipped surrogate's.
-    Rollouts whose advantages cancel or vanish contribute nothing and are left out of the pass.
+    Rollouts whose advantage is 0 contribute nothing and are left out of the pass.
     """
     optimizer.zero_grad(set_to_none=True)
-    loss = policy_loss(policy, problems, rollouts, success_U, weight_P)
+    loss = policy_loss(policy, problems, rollouts, score_U, weight_P)
     if loss is None:
         return 0.0
     loss.backward()
@@ -67,13 +70,11 @@ def policy_loss(
     policy: LabPolicy,
     problems: Sequence[Problem],
     rollouts: UniqueRollouts,
-    success_U: np.ndarray,
+    score_U: np.ndarray,
     weight_P: np.ndarray | None = None,
 ) -> torch.Tensor | None:
     """The token-mean policy-gradient loss of a step; None when every group is dead."""
-    right, wrong = advantages(rollouts, success_U, len(problems))
-    successes, failures = success_U, rollouts.count_U - success_U
-    weight_U = successes * right[rollouts.prompt_U] + failures * wrong[rollouts.prompt_U]
+    weight_U = rollouts.count_U * advantages(rollouts, score_U, len(problems))
     if weight_P is not None:
         weight_U = weight_U * weight_P[rollouts.prompt_U]
     if not weight_U.any():

@@ -22,7 +22,7 @@ from coba_rl.tasks.policy import exact_pass_rates
 
 @dataclass(frozen=True, eq=False)
 class UniqueRollouts:
-    """A step's rollouts, equal completions of one prompt merged."""
+    """A step's rollouts, equal completions of one prompt merged as long as they score the same."""
 
     prompt_U: np.ndarray
     """(U,) position of the prompt in the batch, ascending."""
@@ -35,6 +35,26 @@ class UniqueRollouts:
     def num_tokens(self) -> int:
         """Generated tokens of all rollouts."""
         return sum(n * len(c) for n, c in zip(self.count_U.tolist(), self.completions, strict=True))
+
+    def split(self, apart_U: np.ndarray) -> tuple[UniqueRollouts, np.ndarray, np.ndarray]:
+        """Rollouts of equal completions that do not score the same, as unique rollouts of their own.
+
+        Args:
+            apart_U: (U,) how many of each are set apart, from 0 to `count_U`.
+
+        Returns:
+            The rollouts, as many or more; of each the position that it had before; and whether it was set apart.
+
+        Example:
+            >>> rollouts = UniqueRollouts(np.array([0, 1]), [(1,), (2,)], np.array([4, 3]))
+            >>> parted, before, is_apart = rollouts.split(np.array([1, 0]))
+            >>> parted.count_U.tolist(), before.tolist(), is_apart.tolist()
+            ([3, 1, 3], [0, 0, 1], [False, True, False])
+        """
+        count_U2 = np.stack([self.count_U - apart_U, apart_U], axis=1)
+        before, side = np.nonzero(count_U2)
+        completions = [self.completions[i] for i in before]
+        return UniqueRollouts(self.prompt_U[before], completions, count_U2[before, side]), before, side == 1
 
 
 class LabPolicy:

@@ -120,9 +120,9 @@ class LabRun:
         allocation = self._allocator.allocate(ids, self._config.rollouts_per_step, pass_rates=exact)
         measured = self._measure(allocation, truth)
         rollouts = self.policy.sample(problems, allocation.budgets, self._streams["sampling"])
-        success_U = self._judge(problems, rows, rollouts)
-        self._observe(ids, rollouts, success_U)
-        norm = update(self.policy, optimizer, problems, rollouts, success_U, self._weights(allocation))
+        rollouts, score_U = self._judge(problems, rows, rollouts)
+        self._observe(ids, rollouts, score_U)
+        norm = update(self.policy, optimizer, problems, rollouts, score_U, self._weights(allocation))
         if self._on_step is not None:
             self._on_step(step, allocation)
         counted = {"step": step, "tokens": rollouts.num_tokens}
@@ -153,17 +153,21 @@ class LabRun:
             measured if self._config.exact_pass_rates else measured | coverage(strategy, allocation, truth_P)
         )
 
-    def _judge(self, problems: Sequence[Problem], rows: np.ndarray, rollouts: UniqueRollouts) -> np.ndarray:
+    def _judge(
+        self, problems: Sequence[Problem], rows: np.ndarray, rollouts: UniqueRollouts
+    ) -> tuple[UniqueRollouts, np.ndarray]:
+        """The rollouts, lucky ones set apart, and (U,) their scores."""
         texts = map(self.policy.decode, rollouts.completions)
         answers = [problems[prompt].answer for prompt in rollouts.prompt_U.tolist()]
         right = np.array(list(map(self._task.score, texts, answers))) == 1.0
         rows_U = rows[rollouts.prompt_U]
         right = (right | self._solved[rows_U]) & ~self._unsolvable[rows_U]
         lucky = self._streams["noise"].binomial(rollouts.count_U, self._config.lucky)
-        return np.where(right, rollouts.count_U, lucky)
+        rollouts, before, is_lucky = rollouts.split(np.where(right, 0, lucky))
+        return rollouts, np.where(is_lucky, 1.0, right[before])
 
-    def _observe(self, ids: list[str], rollouts: UniqueRollouts, success_U: np.ndarray) -> None:
-        successes = np.bincount(rollouts.prompt_U, success_U, minlength=len(ids)).astype(int)
-        attempts = np.bincount(rollouts.prompt_U, rollouts.count_U, minlength=len(ids)).astype(int)
-        outcomes = np.concatenate([np.arange(n) < s for s, n in zip(successes, attempts, strict=True)])
-        self._allocator.observe(np.repeat(np.array(ids, dtype=object), attempts), outcomes.astype(float))
+    def _observe(self, ids: list[str], rollouts: UniqueRollouts, score_U: np.ndarray) -> None:
+        id_U = np.array(ids, dtype=object)[rollouts.prompt_U]
+        self._allocator.observe(
+            np.repeat(id_U, rollouts.count_U), np.repeat(score_U, rollouts.count_U).astype(float)
+        )
