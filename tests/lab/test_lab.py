@@ -31,7 +31,7 @@ def policy() -> LabPolicy:
 
 def test_sampled_successes_follow_the_exact_pass_rates(policy: LabPolicy) -> None:
     problems = TASK.train_problems()[:24]
-    rollouts = policy.sample(problems, np.full(24, 400), np.random.default_rng(0))
+    rollouts = policy.read(problems).sample(np.full(24, 400), np.random.default_rng(0))
     assert np.bincount(rollouts.prompt_U, rollouts.count_U).tolist() == [400] * 24
     right = [
         policy.decode(c) == problems[i].answer
@@ -49,7 +49,7 @@ def test_the_gradient_is_that_of_every_rollout_on_its_own(
     policy: LabPolicy, weight_P: np.ndarray | None
 ) -> None:
     problems = TASK.train_problems()[:8]
-    rollouts = policy.sample(problems, np.array([2, 4, 8, 16, 3, 5, 7, 19]), np.random.default_rng(1))
+    rollouts = policy.read(problems).sample(np.array([2, 4, 8, 16, 3, 5, 7, 19]), np.random.default_rng(1))
     right = np.array(
         [
             policy.decode(c) == problems[i].answer
@@ -224,12 +224,14 @@ def test_a_run_draws_from_its_own_streams_only() -> None:
     """Sampling at seed 0 is not the stream of the prompts, and lucky verdicts do not move the rollouts."""
     plain, lucky = (LabRun(SHORT.model_copy(update={"lucky": share})) for share in (0.0, 0.5))
     sampled = [
-        run.policy.sample(run._problems[:4], np.full(4, 9), run._streams["sampling"]).completions
+        run.policy.read(run._problems[:4]).sample(np.full(4, 9), run._streams["sampling"]).completions
         for run in (plain, lucky)
         for _ in [run._judge(run._problems[:1], np.array([0]), _wrong(run))]
     ]
     assert sampled[0] == sampled[1]
-    of_the_prompts = plain.policy.sample(plain._problems[:4], np.full(4, 9), np.random.default_rng([0, 0]))
+    of_the_prompts = plain.policy.read(plain._problems[:4]).sample(
+        np.full(4, 9), np.random.default_rng([0, 0])
+    )
     assert sampled[0] != of_the_prompts.completions
 
 
@@ -239,7 +241,7 @@ def _wrong(run: LabRun) -> UniqueRollouts:
 
 def test_tokens_are_counted_and_can_end_a_run() -> None:
     policy = LabPolicy(policy_path("moderate"), TASK.max_completion_length)
-    rollouts = policy.sample(TASK.train_problems()[:3], np.array([5, 1, 3]), np.random.default_rng(0))
+    rollouts = policy.read(TASK.train_problems()[:3]).sample(np.array([5, 1, 3]), np.random.default_rng(0))
     each = [len(c) for c, n in zip(rollouts.completions, rollouts.count_U, strict=True) for _ in range(n)]
     assert rollouts.num_tokens == sum(each)
     assert len(each) == 9

@@ -13,11 +13,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from coba_rl.lab.prefix_tree import build_tree, pack
+from coba_rl.lab.prefix_tree import PrefixTree, build_tree
+from coba_rl.lab.prefixes import Prefixes, bias
+from coba_rl.lab.qwen2 import Tokens, check_qwen2, next_token_logits
 from coba_rl.tasks.base import Problem
-from coba_rl.tasks.policy import exact_pass_rates
+
+_BATCH = 128  # problems of a forward pass whose activations fit the processor's cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,17 +64,19 @@ class LabPolicy:
     """The policy, its tokenizer, and the problems' token ids.
 
     Args:
-        path: Folder of a causal language model.
+        path: Folder of a Qwen2 model.
         max_new_tokens: Tokens of a completion.
+
+    Raises:
+        ConfigError: Another architecture.
     """
 
     def __init__(self, path: str | Path, max_new_tokens: int) -> None:
         self.model = AutoModelForCausalLM.from_pretrained(
             path, dtype=torch.float32, trust_remote_code=False
         ).eval()
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(
-            path, padding_side="left", trust_remote_code=False
-        )
+        check_qwen2(self.model)
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
         self._max_new_tokens = max_new_tokens
         self._eos = self._tokenizer.eos_token_id
 
@@ -80,61 +85,16 @@ class LabPolicy:
         text = self._tokenizer.decode(list(completion), skip_special_tokens=True)
         return text if completion and completion[-1] == self._eos else text + "…"
 
-    def _prompts(self, problems: Sequence[Problem]) -> tuple[torch.Tensor, torch.Tensor]:
-        encoded = self._tokenizer([problem.prompt for problem in problems], return_tensors="pt", padding=True)
-        return encoded["input_ids"], encoded["attention_mask"]
+    def _prompts(self, problems: Sequence[Problem]) -> list[list[int]]:
+        return self._tokenizer([problem.prompt for problem in problems]).input_ids
 
-    @torch.no_grad()
-    def sample(
-        self, problems: Sequence[Problem], budgets: np.ndarray, rng: np.random.Generator
-    ) -> UniqueRollouts:
-        """Draw `budgets[i]` independent completions of problem i at temperature 1.
-
-        Rollouts that share a prefix share its forward pass: at each token the count of a prefix is split by a
-        multinomial draw, which is the same distribution as drawing each rollout on its own.
-
-        Args:
-            problems: P problems with text prompts.
-            budgets: (P,) rollouts of each.
-            rng: The only source of randomness.
-        """
-        ids, mask = self._prompts(problems)
-        prompt_rows = np.arange(len(problems))
-        counts = np.asarray(budgets, dtype=np.int64)
-        paths = np.zeros((len(problems), 0), dtype=np.int64)
-        cache = DynamicCache(config=self.model.config)
-        positions = (mask.cumsum(1) - 1).clamp(min=0)
-        done: list[tuple[int, tuple[int, ...], int]] = []
-        for step in range(self._max_new_tokens):
-            logits = self.model(
-                input_ids=ids,
-                attention_mask=mask,
-                position_ids=positions,
-                past_key_values=cache,
-                use_cache=True,
-            ).logits[:, -1]
-            split = rng.multinomial(counts, _probabilities(logits))
-            parent, token = np.nonzero(split)
-            counts, prompt_rows = split[parent, token], prompt_rows[parent]
-            paths = np.concatenate([paths[parent], token[:, None]], axis=1)
-            ended = (token == self._eos) | (step == self._max_new_tokens - 1)
-            done += zip(
-                prompt_rows[ended].tolist(),
-                map(tuple, paths[ended].tolist()),
-                counts[ended].tolist(),
-                strict=True,
-            )
-            if ended.all():
-                break
-            going = ~ended
-            parent, token = torch.from_numpy(parent[going]), torch.from_numpy(token[going])
-            counts, prompt_rows, paths = counts[going], prompt_rows[going], paths[going]
-            cache.batch_select_indices(parent)
-            positions = positions[parent, -1:] + 1
-            mask = torch.cat([mask[parent], mask.new_ones(len(parent), 1)], dim=1)
-            ids = token[:, None]
-        rows, completions, numbers = zip(*sorted(done), strict=True)
-        return UniqueRollouts(np.array(rows), list(completions), np.array(numbers))
+    def read(self, problems: Sequence[Problem]) -> ReadProblems:
+        """Read the prompts of P problems once, for all that is to follow at these weights."""
+        answers = self._tokenizer(
+            [problem.answer for problem in problems], add_special_tokens=False
+        ).input_ids
+        prefixes = Prefixes.of_prompts(self.model, self._prompts(problems))
+        return ReadProblems(prefixes, answers, self._eos, self._max_new_tokens)
 
     def weighted_log_likelihood(
         self, problems: Sequence[Problem], rollouts: UniqueRollouts, weight_U: np.ndarray
@@ -147,24 +107,87 @@ class LabPolicy:
             weight_U: (U,) weights; rollouts of weight 0 are left out. At least one is not 0.
         """
         used = np.flatnonzero(weight_U)
-        prompts = self._tokenizer([problem.prompt for problem in problems]).input_ids
         completions = [rollouts.completions[i] for i in used]
-        tree = build_tree(prompts, rollouts.prompt_U[used], completions, weight_U[used])
-        rows = pack(tree)
-        hidden = self.model.model(
-            input_ids=torch.from_numpy(rows.token_RL),
-            attention_mask=torch.from_numpy(rows.visible_RLL)[:, None],
-            position_ids=torch.from_numpy(rows.depth_RL),
-            use_cache=False,
-        ).last_hidden_state
-        source = torch.from_numpy(rows.flat_N[tree.source_E])
-        logits = self.model.lm_head(hidden.flatten(0, 1)[source])
-        log_p = torch.log_softmax(logits, dim=-1).gather(1, torch.from_numpy(tree.target_E)[:, None])[:, 0]
-        return (torch.from_numpy(tree.weight_E).to(log_p.dtype) * log_p).sum()
+        tree = build_tree(self._prompts(problems), rollouts.prompt_U[used], completions)
+        weight_T = np.repeat(weight_U[used], list(map(len, completions)))
+        weight_E = np.bincount(tree.edge_T, weight_T)
+        return (torch.from_numpy(weight_E) * self._log_probabilities(tree)).sum()
+
+    def _log_probabilities(self, tree: PrefixTree) -> torch.Tensor:
+        """(E,) of the tokens that the tree's edges predict, in double precision."""
+        read_Q, row_E = np.unique(tree.source_E, return_inverse=True)
+        visible_B = [bias(tree.visible(block)) for block in tree.blocks()]
+        tokens = Tokens(
+            *map(torch.from_numpy, (tree.token_N, tree.depth_N)), visible_B, torch.from_numpy(read_Q)
+        )
+        logits, _ = next_token_logits(self.model, tokens)
+        return logits.double().log_softmax(-1)[row_E, tree.target_E]
 
     def pass_rates(self, problems: Sequence[Problem]) -> np.ndarray:
-        """(P,) exact pass rates, see `exact_pass_rates`."""
-        return exact_pass_rates(self.model, self._tokenizer, problems)
+        """(M,) exact pass rates of any number of problems with one right completion each."""
+        batches = [problems[start : start + _BATCH] for start in range(0, len(problems), _BATCH)]
+        return np.concatenate([self.read(batch).pass_rates() for batch in batches])
+
+
+@dataclass(frozen=True, eq=False)
+class ReadProblems:
+    """Problems whose prompts a policy has read: what it would answer. Valid until its weights change."""
+
+    prefixes: Prefixes
+    answers: list[list[int]]
+    """Token ids of the right answers, end-of-sequence left out."""
+    eos: int
+    max_new_tokens: int
+
+    def answer_log_probabilities(self) -> np.ndarray:
+        """(P, T) log π of each token of the right answers, end-of-sequence included; NaN after it."""
+        length_P = np.array(list(map(len, self.answers))) + 1
+        inside_PT = np.arange(length_P.max()) < length_P[:, None]
+        target_PT = np.zeros(inside_PT.shape, dtype=np.int64)
+        target_PT[inside_PT] = [token for answer in self.answers for token in (*answer, self.eos)]
+        logits_PTV = np.zeros((*inside_PT.shape, self.prefixes.logits.shape[1]))
+        logits_PTV[:, 0] = self.prefixes.logits
+        logits_PTV[:, 1:][inside_PT[:, 1:]] = self.prefixes.follow(self.answers)
+        log_p_PTV = torch.from_numpy(logits_PTV).log_softmax(-1).numpy()
+        log_p_PT = np.take_along_axis(log_p_PTV, target_PT[:, :, None], axis=2)[:, :, 0]
+        return np.where(inside_PT, log_p_PT, np.nan)
+
+    def pass_rates(self) -> np.ndarray:
+        """(P,) exact pass rates, where the right answer is the only one: the mean success of infinitely many rollouts."""
+        return np.exp(np.nansum(self.answer_log_probabilities(), axis=1))
+
+    def sample(self, budgets: np.ndarray, rng: np.random.Generator) -> UniqueRollouts:
+        """Draw `budgets[i]` independent completions of problem i at temperature 1.
+
+        Rollouts that share a prefix share its forward pass: at each token the count of a prefix is split by a
+        multinomial draw, which is the same distribution as drawing each rollout on its own.
+
+        Args:
+            budgets: (P,) rollouts of each.
+            rng: The only source of randomness.
+        """
+        prefixes, prompt_rows, counts = (
+            self.prefixes,
+            np.arange(len(budgets)),
+            np.asarray(budgets, dtype=np.int64),
+        )
+        paths = np.zeros((len(budgets), 0), dtype=np.int64)
+        done: list[tuple[int, tuple[int, ...], int]] = []
+        for step in range(self.max_new_tokens):
+            split = rng.multinomial(counts, _probabilities(prefixes.logits))
+            parent, token = np.nonzero(split)
+            counts, prompt_rows = split[parent, token], prompt_rows[parent]
+            paths = np.concatenate([paths[parent], token[:, None]], axis=1)
+            ended = (token == self.eos) | (step == self.max_new_tokens - 1)
+            found = (prompt_rows[ended].tolist(), map(tuple, paths[ended].tolist()), counts[ended].tolist())
+            done += zip(*found, strict=True)
+            if ended.all():
+                break
+            going = ~ended
+            counts, prompt_rows, paths = counts[going], prompt_rows[going], paths[going]
+            prefixes = prefixes.extend(parent[going], token[going])
+        rows, completions, numbers = zip(*sorted(done), strict=True)
+        return UniqueRollouts(np.array(rows), list(completions), np.array(numbers))
 
 
 def _probabilities(logits: torch.Tensor) -> np.ndarray:

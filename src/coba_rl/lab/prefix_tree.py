@@ -1,127 +1,106 @@
-"""A step's rollouts as one prefix tree a prompt, packed into rows for a single forward pass.
+"""A step's rollouts as one prefix tree a prompt, every token of it read once.
 
-Axes: `_N` tokens of the pack (prompt tokens and inner nodes of the trees), `_E` edges (a token predicted after a
-node), `_R` rows and `_L` positions of the packed pass.
+Axes: `_N` tokens that are read (prompt tokens and inner nodes of the trees), `_E` edges (a token predicted after a
+node), `_T` tokens of all completions, end to end.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-_ROW_LENGTH = 192  # a longer row wastes attention on other prompts, a shorter one on padding
+_BLOCK_TOKENS = 64  # a longer block wastes attention on other prompts, a shorter one time on calls
 
 
 @dataclass(frozen=True, eq=False)
 class PrefixTree:
     """Tokens that are read, and the tokens that are predicted after them.
 
-    Every prompt's tokens and inner nodes are consecutive, parents before children.
+    Every prompt's tokens are consecutive, and a node's descendants come right after it.
     """
 
     token_N: np.ndarray
-    parent_N: np.ndarray
-    """Position of the token before; −1 at the start of a prompt."""
     depth_N: np.ndarray
     """Tokens before this one in its sequence."""
-    prompt_N: np.ndarray
-    """Which prompt a token belongs to, ascending."""
+    end_N: np.ndarray
+    """Position after the token's last descendant."""
     source_E: np.ndarray
     """Position of the node after which the edge's token is predicted."""
     target_E: np.ndarray
     """The predicted token."""
-    weight_E: np.ndarray
-    """Sum of the weights of the rollouts that pass the edge."""
+    edge_T: np.ndarray
+    """Edge of each token of each completion."""
+
+    def blocks(self) -> list[slice]:
+        """Consecutive prompts, as many as make a block worth a call."""
+        starts = [0]
+        for start in np.flatnonzero(self.depth_N == 0).tolist():
+            if start - starts[-1] >= _BLOCK_TOKENS:
+                starts.append(start)
+        return list(map(slice, starts, [*starts[1:], len(self.token_N)]))
+
+    def visible(self, block: slice) -> np.ndarray:
+        """(n, n) of a block's tokens: True where the second is at or above the first in its tree.
+
+        Example:
+            >>> tree = build_tree([[7, 8]], np.array([0, 0]), [(1, 2), (3, 2)])
+            >>> tree.visible(slice(0, 4)).astype(int).tolist()
+            [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 0, 1]]
+        """
+        position = np.arange(block.start, block.stop)
+        return (position <= position[:, None]) & (position[:, None] < self.end_N[block])
 
 
 def build_tree(
-    prompts: Sequence[Sequence[int]],
-    prompt_U: np.ndarray,
-    completions: Sequence[Sequence[int]],
-    weight_U: np.ndarray,
+    prompts: Sequence[Sequence[int]], prompt_U: np.ndarray, completions: Sequence[Sequence[int]]
 ) -> PrefixTree:
-    """Merge the shared prefixes of each prompt's completions, so that Σ_U weight·log π(completion) is Σ_E weight·log π.
+    """Merge the prefixes that neighbouring completions of a prompt share; completions in order share all they can.
 
     Args:
-        prompts: P lists of token ids.
+        prompts: P lists of token ids, none empty.
         prompt_U: (U,) prompt of each completion, ascending.
-        completions: U token lists, none empty; those of one prompt differ.
-        weight_U: (U,) weight of each completion's log probability.
+        completions: U token lists, none empty.
 
     Example:
-        >>> tree = build_tree([[7, 8]], np.array([0, 0]), [(1, 2), (1, 3)], np.array([0.5, -1.0]))
-        >>> tree.token_N.tolist(), tree.parent_N.tolist()
-        ([7, 8, 1], [-1, 0, 1])
-        >>> list(zip(tree.source_E.tolist(), tree.target_E.tolist(), tree.weight_E.tolist()))
-        [(1, 1, -0.5), (2, 2, 0.5), (2, 3, -1.0)]
+        >>> tree = build_tree([[7, 8]], np.array([0, 0]), [(1, 2), (1, 3)])
+        >>> tree.token_N.tolist(), tree.depth_N.tolist(), tree.end_N.tolist()
+        ([7, 8, 1], [0, 1, 2], [3, 3, 3])
+        >>> tree.source_E.tolist(), tree.target_E.tolist(), tree.edge_T.tolist()
+        ([1, 2, 2], [1, 2, 3], [0, 1, 0, 2])
     """
-    nodes: list[tuple[int, int, int, int]] = []  # token, parent, depth, prompt
-    child: dict[tuple[int, int], int] = {}
-    weights: defaultdict[tuple[int, int], float] = defaultdict(float)
-    for row, completion, weight in zip(prompt_U.tolist(), completions, weight_U.tolist(), strict=True):
-        node = -1 - row  # below 0: before the first token of a prompt
-        for depth, token in enumerate([*prompts[row], *completion[:-1]]):
-            edge = (node, token)
-            if depth >= len(prompts[row]):
-                weights[edge] += weight
-            if edge not in child:
-                child[edge] = len(nodes)
-                nodes.append((token, max(node, -1), depth, row))
-            node = child[edge]
-        weights[node, completion[-1]] += weight
-    token_N, parent_N, depth_N, prompt_N = np.array(nodes).T
-    source_E, target_E = np.array(list(weights)).T
-    weight_E = np.array(list(weights.values()))
-    return PrefixTree(token_N, parent_N, depth_N, prompt_N, source_E, target_E, weight_E)
+    nodes: list[tuple[int, int, int]] = []  # token, depth, parent
+    edges: list[tuple[int, int]] = []  # source, target
+    edge_T: list[int] = []
+    current, before, path, passed = -1, [], [], []  # the last sequence, its nodes, and its edges
+    for row, completion in zip(prompt_U.tolist(), completions, strict=True):
+        prompt, sequence = prompts[row], [*prompts[row], *completion]
+        shared = _shared(before, sequence) if row == current else 0
+        del path[shared:], passed[max(shared - len(prompt), 0) :]
+        for depth in range(shared, len(sequence)):
+            if depth > len(path):  # the last token of a sequence becomes a node when another goes on from it
+                nodes.append((sequence[depth - 1], depth - 1, path[-1] if path else -1))
+                path.append(len(nodes) - 1)
+            if depth >= len(prompt):
+                passed.append(len(edges))
+                edges.append((path[-1], sequence[depth]))
+        edge_T += passed
+        current, before = row, sequence
+    token_N, depth_N, parent_N = np.array(nodes).T
+    return PrefixTree(token_N, depth_N, _ends(parent_N), *np.array(edges).T, np.array(edge_T))
 
 
-@dataclass(frozen=True, eq=False)
-class PackedRows:
-    """A `PrefixTree` laid out as rows; positions that hold nothing see only themselves."""
-
-    token_RL: np.ndarray
-    depth_RL: np.ndarray
-    visible_RLL: np.ndarray
-    """True where the token at the last axis is at or above the one at the axis before in its tree."""
-    flat_N: np.ndarray
-    """Position of each token in the flattened rows."""
+def _shared(one: list[int], other: list[int]) -> int:
+    """How many tokens two sequences have in common at their start."""
+    differ = (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differ, min(len(one), len(other)))
 
 
-def pack(tree: PrefixTree, row_length: int = _ROW_LENGTH) -> PackedRows:
-    """Put whole prompts side by side until a row is full; the attention mask keeps them apart.
-
-    Example:
-        >>> tree = build_tree([[7, 8]], np.array([0, 0]), [(1, 2), (1, 3)], np.array([0.5, -1.0]))
-        >>> pack(tree, row_length=4).visible_RLL[0].astype(int).tolist()
-        [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [0, 0, 0, 1]]
-    """
-    sizes = np.bincount(tree.prompt_N)
-    length = max(row_length, int(sizes.max()))
-    row, column = _first_fit(sizes, length)
-    offset = np.concatenate([[0], np.cumsum(sizes)])
-    inside = np.arange(len(tree.token_N)) - offset[tree.prompt_N]
-    row_N, column_N = row[tree.prompt_N], column[tree.prompt_N] + inside
-    shape = (int(row.max()) + 1, length)
-    token, depth = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-    token[row_N, column_N], depth[row_N, column_N] = tree.token_N, tree.depth_N
-    visible = np.zeros((*shape, length), dtype=bool)
-    visible[:, np.arange(length), np.arange(length)] = True
-    for level in range(1, int(tree.depth_N.max()) + 1):
-        here = np.flatnonzero(tree.depth_N == level)
-        visible[row_N[here], column_N[here]] |= visible[row_N[here], column_N[tree.parent_N[here]]]
-    return PackedRows(token, depth, visible, row_N * length + column_N)
-
-
-def _first_fit(sizes: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row and first column of each prompt: largest first, each into the first row with room."""
-    row, column, filled = np.zeros(len(sizes), dtype=np.int64), np.zeros(len(sizes), dtype=np.int64), []
-    for prompt in np.argsort(-sizes, kind="stable"):
-        chosen = next((r for r, n in enumerate(filled) if n + sizes[prompt] <= length), len(filled))
-        if chosen == len(filled):
-            filled.append(0)
-        row[prompt], column[prompt] = chosen, filled[chosen]
-        filled[chosen] += int(sizes[prompt])
-    return row, column
+def _ends(parent_N: np.ndarray) -> np.ndarray:
+    """Position after each node's last descendant, where descendants come right after it."""
+    end, parents = list(range(1, len(parent_N) + 1)), parent_N.tolist()
+    for node in range(len(parents) - 1, -1, -1):
+        if parents[node] >= 0:
+            end[parents[node]] = max(end[parents[node]], end[node])
+    return np.array(end)

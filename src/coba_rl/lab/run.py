@@ -113,13 +113,14 @@ class LabRun:
             rows = self._select(rows)
         problems = [self._problems[row] for row in rows]
         ids = [problem.prompt_id for problem in problems]
-        truth = np.where(self._unsolvable[rows], 0.0, self.policy.pass_rates(problems))
+        read = self.policy.read(problems)
+        truth = np.where(self._unsolvable[rows], 0.0, read.pass_rates())
         truth = np.where(self._solved[rows], 1.0, truth)
         truth = truth + self._config.lucky * (1.0 - truth)
         exact = truth if self._config.exact_pass_rates else None
         allocation = self._allocator.allocate(ids, self._config.rollouts_per_step, pass_rates=exact)
         measured = self._measure(allocation, truth)
-        rollouts = self.policy.sample(problems, allocation.budgets, self._streams["sampling"])
+        rollouts = read.sample(allocation.budgets, self._streams["sampling"])
         rollouts, score_U = self._judge(problems, rows, rollouts)
         self._observe(ids, rollouts, score_U)
         norm = update(self.policy, optimizer, problems, rollouts, score_U, self._weights(allocation))

@@ -133,7 +133,7 @@ def exact_pass_rates(
     tokenizer: PreTrainedTokenizerBase,
     problems: Sequence[Problem],
     *,
-    batch_size: int = 1024,
+    batch_size: int = 128,
 ) -> np.ndarray:
     """Exact pass rates of a policy on problems with one right completion, at temperature 1.
 
@@ -168,10 +168,13 @@ def exact_pass_rates(
         for ids in tokenizer([problem.answer for problem in problems], add_special_tokens=False).input_ids
     ]
     logprob_M = np.zeros(len(problems))
+    by_length = sorted(
+        range(len(problems)), key=lambda i: len(prompts[i]) + len(answers[i])
+    )  # little padding
     with evaluation_mode(model):
         for start in range(0, len(problems), batch_size):
-            stop = start + batch_size
-            logprob_M[start:stop] = _answer_logprobs(model, prompts[start:stop], answers[start:stop])
+            rows = by_length[start : start + batch_size]
+            logprob_M[rows] = _answer_logprobs(model, [prompts[i] for i in rows], [answers[i] for i in rows])
     return np.exp(logprob_M)
 
 
