@@ -35,7 +35,8 @@ def gradient(policy: LabPolicy, problems: list[Problem], weights: np.ndarray) ->
     every = np.arange(len(problems))
     rollouts = UniqueRollouts(every, answers, np.ones_like(every))
     policy.model.zero_grad(set_to_none=True)
-    policy.weighted_log_likelihood(problems, rollouts, weights).backward()
+    tree = policy.tree(problems, rollouts)
+    (torch.from_numpy(tree.sum_by_edge(weights)) * policy.log_probabilities(tree)).sum().backward()
     return torch.cat([parameter.grad.flatten() for parameter in policy.model.parameters()])
 
 

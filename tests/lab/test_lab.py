@@ -13,7 +13,7 @@ from coba_rl.allocation.strategies import make_strategy
 from coba_rl.config_file import validated
 from coba_rl.errors import ConfigError, OptionError
 from coba_rl.lab.config import LabConfig
-from coba_rl.lab.grpo import advantages, policy_loss
+from coba_rl.lab.grpo import advantages, surrogate, update
 from coba_rl.lab.measures import mechanism
 from coba_rl.lab.policy import LabPolicy, UniqueRollouts
 from coba_rl.lab.run import STREAMS, LabResult, LabRun, random_streams
@@ -44,45 +44,58 @@ def test_sampled_successes_follow_the_exact_pass_rates(policy: LabPolicy) -> Non
     assert np.sqrt(np.mean(deviation**2)) < 1.5
 
 
-@pytest.mark.parametrize("weight_P", [None, np.array([0.5, 1.5, 0.25, 1.75, 2.0, 0.0, 1.0, 1.0])])
-def test_the_gradient_is_that_of_every_rollout_on_its_own(
-    policy: LabPolicy, weight_P: np.ndarray | None
+WEIGHTS = np.array([0.5, 1.5, 0.25, 1.75, 2.0, 0.0, 1.0, 1.0])
+
+
+@pytest.mark.parametrize("weight_P", [None, WEIGHTS], ids=["plain", "weighted"])
+@pytest.mark.parametrize("scale_rewards", [True, False])
+def test_updates_are_those_of_every_rollout_on_its_own(
+    weight_P: np.ndarray | None, scale_rewards: bool
 ) -> None:
+    """Three optimiser steps on graded scores that reach the clip, against one row a rollout."""
+    merged, plain = (LabPolicy(policy_path("moderate"), TASK.max_completion_length) for _ in range(2))
     problems = TASK.train_problems()[:8]
-    rollouts = policy.read(problems).sample(np.array([2, 4, 8, 16, 3, 5, 7, 19]), np.random.default_rng(1))
-    right = np.array(
-        [
-            policy.decode(c) == problems[i].answer
-            for i, c in zip(rollouts.prompt_U, rollouts.completions, strict=True)
-        ]
-    )
-    merged = _gradient(policy, policy_loss(policy, problems, rollouts, right.astype(float), weight_P))
-    plain = _gradient(policy, _loss_by_rollout(policy, problems, rollouts, right, weight_P))
-    assert torch.linalg.vector_norm(merged - plain) < 1e-5 * torch.linalg.vector_norm(plain)
-
-
-def _loss_by_rollout(
-    policy: LabPolicy,
-    problems: list,
-    rollouts: UniqueRollouts,
-    right: np.ndarray,
-    weight_P: np.ndarray | None,
-) -> torch.Tensor:
-    """TRL's clipped token-mean loss with one row a rollout and advantages from torch's own mean and std."""
-    weights = np.ones(len(problems)) if weight_P is None else weight_P
+    rollouts = merged.read(problems).sample(np.array([2, 4, 8, 16, 3, 5, 7, 19]), np.random.default_rng(1))
+    score_U = np.random.default_rng(2).integers(3, size=len(rollouts.completions)) / 2
+    objective = surrogate(merged, problems, rollouts, score_U, weight_P, scale_rewards=scale_rewards)
+    norm = update(merged, torch.optim.SGD(merged.model.parameters(), lr=0.3), objective, updates=3)
     rows = np.repeat(np.arange(len(rollouts.completions)), rollouts.count_U)
-    reward, group = torch.tensor(right[rows].astype(float)), rollouts.prompt_U[rows]
-    advantage = torch.zeros_like(reward)
+    group = rollouts.prompt_U[rows]
+    advantage = _advantage_by_rollout(group, score_U[rows], scale_rewards)
+    if weight_P is not None:
+        advantage *= torch.from_numpy(weight_P)[group]
+    texts = [(problems[i].prompt, rollouts.completions[row]) for i, row in zip(group, rows, strict=True)]
+    assert norm == pytest.approx(_update_by_rollout(plain, texts, advantage[:, None]), rel=1e-5)
+    for mine, other in zip(merged.model.parameters(), plain.model.parameters(), strict=True):
+        assert torch.linalg.vector_norm(mine - other) <= 1e-5 * torch.linalg.vector_norm(other)
+
+
+def _update_by_rollout(policy: LabPolicy, texts: list, advantage: torch.Tensor) -> float:
+    """Three steps on TRL's clipped token-mean loss; the mean gradient norm."""
+    optimizer = torch.optim.SGD(policy.model.parameters(), lr=0.3)
+    norms, old, clipped = [], None, 0
+    for _ in range(3):
+        log_p, mask = _log_probabilities(policy, *zip(*texts, strict=True))
+        old = log_p.detach() if old is None else old
+        ratio = torch.exp(log_p - old)
+        clipped += int((((ratio - 1).abs() > 0.2) & mask.bool()).sum())
+        least = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
+        optimizer.zero_grad()
+        (-(least * mask).sum() / mask.sum()).backward()
+        norms.append(float(torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)))
+        optimizer.step()
+    assert clipped > 50
+    return float(np.mean(norms))
+
+
+def _advantage_by_rollout(group: np.ndarray, score: np.ndarray, scale_rewards: bool) -> torch.Tensor:
+    """From torch's own mean and standard deviation."""
+    advantage = torch.zeros(len(score), dtype=torch.float64)
     for prompt in np.unique(group):
-        here = torch.from_numpy(group == prompt)
-        values = reward[here]
-        advantage[here] = weights[prompt] * (values - values.mean()) / (values.std() + 1e-4)
-    log_p, mask = _log_probabilities(
-        policy, [problems[i].prompt for i in group], [rollouts.completions[i] for i in rows]
-    )
-    ratio = torch.exp(log_p - log_p.detach())
-    surrogate = torch.minimum(ratio * advantage[:, None], torch.clamp(ratio, 0.8, 1.28) * advantage[:, None])
-    return -(surrogate * mask).sum() / mask.sum()
+        values = torch.from_numpy(score[group == prompt])
+        scale = values.std() + 1e-4 if scale_rewards else 1.0
+        advantage[torch.from_numpy(group == prompt)] = (values - values.mean()) / scale
+    return advantage
 
 
 def _log_probabilities(
@@ -98,11 +111,6 @@ def _log_probabilities(
         mask[row, len(text) - len(completion) : len(text)] = 1
     logits = policy.model(ids, attention_mask=torch.ones_like(ids)).logits[:, :-1]
     return torch.log_softmax(logits, -1).gather(2, ids[:, 1:, None])[:, :, 0], mask[:, 1:]
-
-
-def _gradient(policy: LabPolicy, loss: torch.Tensor | None) -> torch.Tensor:
-    assert loss is not None
-    return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(policy.model.parameters()))])
 
 
 def test_dead_groups_have_no_advantage() -> None:
@@ -176,6 +184,22 @@ def test_prompts_that_weigh_the_same_undo_their_budgets() -> None:
 def test_weights_beside_other_weights_or_selection_are_refused(other: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match=f"mode='weights' with {next(iter(other))}="):
         LabConfig(mode="weights", **other).make_allocator()
+
+
+@pytest.mark.parametrize("change", [{"scale_rewards": False}, {"updates_per_batch": 2}])
+def test_variations_of_the_learner_change_what_is_learned_only(change: dict[str, Any]) -> None:
+    plain, _ = run_with(strategy="uniform")
+    changed, _ = run_with(strategy="uniform", **change)
+    assert changed.steps[0]["tokens"] == plain.steps[0]["tokens"]
+    assert changed.final != plain.final
+
+
+def test_lucky_rollouts_score_beside_equal_ones_that_do_not() -> None:
+    run = LabRun(SHORT.model_copy(update={"lucky": 0.4}))
+    rollouts, score_U = run._judge(run._problems[:1], np.array([0]), _wrong(run))
+    assert score_U.tolist() == [0.0, 1.0]
+    assert rollouts.count_U.sum() == 50
+    assert 5 <= rollouts.count_U[1] <= 35
 
 
 def test_exact_pass_rates_have_no_error() -> None:

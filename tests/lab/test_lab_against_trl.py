@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
 from coba_rl.hosts.trl import CobaGRPOConfig, CobaGRPOTrainer
 from coba_rl.lab.config import LabConfig
-from coba_rl.lab.grpo import policy_loss
+from coba_rl.lab.grpo import surrogate
 from coba_rl.lab.policy import LabPolicy, UniqueRollouts
 from coba_rl.lab.run import LabRun
 from coba_rl.tasks.policy import exact_pass_rates, policy_path
@@ -68,8 +68,10 @@ def test_the_same_batch_gives_the_same_gradient(tmp_path: Path) -> None:
     problems, rollouts, score_U = _merge(trainer, policy)
     assert rollouts.count_U.sum() == PROMPTS * ROLLOUTS
     assert rollouts.count_U.max() > 1  # something was merged
-    loss = policy_loss(policy, problems, rollouts, score_U)
-    assert loss is not None
+    objective = surrogate(policy, problems, rollouts, score_U)
+    assert objective is not None
+    log_p_E = policy.log_probabilities(objective.tree)
+    loss = objective.loss(log_p_E, log_p_E.detach())
     gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(policy.model.parameters()))])
     difference = torch.linalg.vector_norm(gradient - trainer.gradient)
     assert difference < 1e-5 * torch.linalg.vector_norm(trainer.gradient)

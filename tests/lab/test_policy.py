@@ -61,7 +61,8 @@ def test_log_probabilities_and_their_gradient_are_those_of_transformers(policy: 
     problems = TASK.train_problems()[:20]
     rollouts = policy.read(problems).sample(np.arange(20) % 7, np.random.default_rng(0))
     weight_U = np.random.default_rng(1).normal(size=len(rollouts.completions))
-    ours = policy.weighted_log_likelihood(problems, rollouts, weight_U)
+    tree = policy.tree(problems, rollouts)
+    ours = (torch.from_numpy(tree.sum_by_edge(weight_U)) * policy.log_probabilities(tree)).sum()
     plain = torch.stack(
         [
             weight * log_probabilities(policy, problems[row].prompt, completion).sum()

@@ -52,6 +52,10 @@ class LabConfig(BaseModel):
     """Multiply advantages by mean budget / budget, so that every prompt weighs the same in the gradient."""
     learning_rate: float = Field(1.5e-4, gt=0)
     """Of AdamW."""
+    scale_rewards: bool = True
+    """Divide advantages by the standard deviation of their group's scores."""
+    updates_per_batch: int = Field(1, ge=1)
+    """Optimiser steps on each step's rollouts, with GRPO's clipped importance ratio."""
     unsolvable: Share = 0.0
     """Share of training prompts whose rollouts are always judged wrong."""
     solved: Share = 0.0

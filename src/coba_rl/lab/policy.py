@@ -7,7 +7,7 @@ Axes: `_P` prompts of the step, `_U` unique rollouts (a prompt's equal completio
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,11 @@ class UniqueRollouts:
         """Generated tokens of all rollouts."""
         return sum(n * len(c) for n, c in zip(self.count_U.tolist(), self.completions, strict=True))
 
+    def only(self, chosen_U: np.ndarray) -> UniqueRollouts:
+        """Those at some positions, which ascend."""
+        completions = [self.completions[i] for i in chosen_U]
+        return UniqueRollouts(self.prompt_U[chosen_U], completions, self.count_U[chosen_U])
+
     def split(self, apart_U: np.ndarray) -> tuple[UniqueRollouts, np.ndarray, np.ndarray]:
         """Rollouts of equal completions that do not score the same, as unique rollouts of their own.
 
@@ -56,8 +61,7 @@ class UniqueRollouts:
         """
         count_U2 = np.stack([self.count_U - apart_U, apart_U], axis=1)
         before, side = np.nonzero(count_U2)
-        completions = [self.completions[i] for i in before]
-        return UniqueRollouts(self.prompt_U[before], completions, count_U2[before, side]), before, side == 1
+        return replace(self.only(before), count_U=count_U2[before, side]), before, side == 1
 
 
 class LabPolicy:
@@ -96,25 +100,12 @@ class LabPolicy:
         prefixes = Prefixes.of_prompts(self.model, self._prompts(problems))
         return ReadProblems(prefixes, answers, self._eos, self._max_new_tokens)
 
-    def weighted_log_likelihood(
-        self, problems: Sequence[Problem], rollouts: UniqueRollouts, weight_U: np.ndarray
-    ) -> torch.Tensor:
-        """Σ_U weight · log π(completion | prompt), with its gradient, in one pass over the shared prefixes.
+    def tree(self, problems: Sequence[Problem], rollouts: UniqueRollouts) -> PrefixTree:
+        """What is read, and what is predicted, to find how likely the rollouts of P problems are."""
+        return build_tree(self._prompts(problems), rollouts.prompt_U, rollouts.completions)
 
-        Args:
-            problems: The P problems of the step.
-            rollouts: U completions of them.
-            weight_U: (U,) weights; rollouts of weight 0 are left out. At least one is not 0.
-        """
-        used = np.flatnonzero(weight_U)
-        completions = [rollouts.completions[i] for i in used]
-        tree = build_tree(self._prompts(problems), rollouts.prompt_U[used], completions)
-        weight_T = np.repeat(weight_U[used], list(map(len, completions)))
-        weight_E = np.bincount(tree.edge_T, weight_T)
-        return (torch.from_numpy(weight_E) * self._log_probabilities(tree)).sum()
-
-    def _log_probabilities(self, tree: PrefixTree) -> torch.Tensor:
-        """(E,) of the tokens that the tree's edges predict, in double precision."""
+    def log_probabilities(self, tree: PrefixTree) -> torch.Tensor:
+        """(E,) log π of the tokens that the tree's edges predict, in double precision, with its gradient."""
         read_Q, row_E = np.unique(tree.source_E, return_inverse=True)
         visible_B = [bias(tree.visible(block)) for block in tree.blocks()]
         tokens = Tokens(

@@ -32,6 +32,12 @@ class PrefixTree:
     """The predicted token."""
     edge_T: np.ndarray
     """Edge of each token of each completion."""
+    completion_T: np.ndarray
+    """Completion of each token."""
+
+    def sum_by_edge(self, weight_U: np.ndarray) -> np.ndarray:
+        """(E,) sum of the weights (U,) of the completions that pass each edge."""
+        return np.bincount(self.edge_T, weight_U[self.completion_T])
 
     def blocks(self) -> list[slice]:
         """Consecutive prompts, as many as make a block worth a call."""
@@ -88,7 +94,8 @@ def build_tree(
         edge_T += passed
         current, before = row, sequence
     token_N, depth_N, parent_N = np.array(nodes).T
-    return PrefixTree(token_N, depth_N, _ends(parent_N), *np.array(edges).T, np.array(edge_T))
+    completion_T = np.repeat(np.arange(len(completions)), list(map(len, completions)))
+    return PrefixTree(token_N, depth_N, _ends(parent_N), *np.array(edges).T, np.array(edge_T), completion_T)
 
 
 def _shared(one: list[int], other: list[int]) -> int:

@@ -12,7 +12,7 @@ import torch
 from coba_rl.allocation import Allocation
 from coba_rl.errors import OptionError
 from coba_rl.lab.config import LabConfig
-from coba_rl.lab.grpo import update
+from coba_rl.lab.grpo import surrogate, update
 from coba_rl.lab.measures import coverage, estimate_errors, mechanism
 from coba_rl.lab.policy import LabPolicy, UniqueRollouts
 from coba_rl.lab.result import LabResult
@@ -123,7 +123,15 @@ class LabRun:
         rollouts = read.sample(allocation.budgets, self._streams["sampling"])
         rollouts, score_U = self._judge(problems, rows, rollouts)
         self._observe(ids, rollouts, score_U)
-        norm = update(self.policy, optimizer, problems, rollouts, score_U, self._weights(allocation))
+        objective = surrogate(
+            self.policy,
+            problems,
+            rollouts,
+            score_U,
+            self._weights(allocation),
+            scale_rewards=self._config.scale_rewards,
+        )
+        norm = update(self.policy, optimizer, objective, self._config.updates_per_batch)
         if self._on_step is not None:
             self._on_step(step, allocation)
         counted = {"step": step, "tokens": rollouts.num_tokens}
