@@ -108,7 +108,7 @@ def test_the_key_holds_the_options_with_their_defaults(monkeypatch: pytest.Monke
     "changed",
     [
         "allocation/estimators/ability.py", "option_types.py", "allocation/strategies/coba.py", "lab/grpo.py", "tasks/prefix_scan.py", "tasks/policy.py",
-        "policies/hard/model.safetensors",
+        "policies/prefix-scan/hard/model.safetensors",
     ],
 )  # fmt: skip
 def test_a_byte_of_the_package_changes_the_key(tmp_path: Path, changed: str) -> None:

@@ -43,7 +43,7 @@ def evaluate(
     model
         Folder or hub name of a transformers causal language model.
     task
-        prefix-scan, a benchmark (aime24, aime25, amc23, math500, olympiadbench), NAME=FILE for a local copy
+        prefix-scan, string-transform, a benchmark (aime24, aime25, amc23, math500, olympiadbench), NAME=FILE for a local copy
         of a benchmark, or a data file.
     num_samples
         Completions of each problem: k of avg@k, and the largest k of pass@k.

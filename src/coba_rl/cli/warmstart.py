@@ -1,4 +1,4 @@
-"""`coba-rl warmstart`: make the embedded policy."""
+"""`coba-rl warmstart`: make a policy of an embedded task."""
 
 from __future__ import annotations
 
@@ -12,23 +12,27 @@ from coba_rl.cli.tables import print_json, print_table
 from coba_rl.errors import ConfigError
 from coba_rl.packages import need
 from coba_rl.runs.models import be_quiet
+from coba_rl.tasks import EmbeddedName
 
 
 def warmstart(
     *,
+    task: EmbeddedName = "prefix-scan",
     regime: Literal["hard", "heterogeneous", "moderate"] = "hard",
     seed: Seed = 0,
     output_dir: Path,
     json: bool = False,
 ) -> None:
-    """Make the embedded policy: a tiny language model, supervised on a noisy teacher of prefix-scan.
+    """Make the policy of an embedded task: a tiny language model, supervised on a noisy teacher.
 
     The shipped policies are these, with seed 0.
 
     Parameters
     ----------
+    task
+        What the policy is for: prefix-scan or string-transform.
     regime
-        How reliable the teacher is: hard, heterogeneous or moderate.
+        How reliable the teacher is: hard, heterogeneous or moderate; string-transform has hard only.
     seed
         Of the teacher, the model and the data.
     output_dir
@@ -43,8 +47,8 @@ def warmstart(
     from coba_rl.tasks.warmstart import warmstart as make_policy
 
     be_quiet()
-    with counting(f"warm start, {regime}") as progress:
-        metrics = make_policy(regime, seed=seed, output_dir=output_dir, progress=progress)
+    with counting(f"warm start, {task}, {regime}") as progress:
+        metrics = make_policy(regime, seed, output_dir, task=task, progress=progress)
     if json:
         print_json(metrics)
     else:

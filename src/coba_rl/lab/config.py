@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from coba_rl.allocation import BudgetAllocator
 from coba_rl.allocation.spec import AllocatorSpec
 from coba_rl.errors import OptionError
+from coba_rl.tasks import EmbeddedName
+from coba_rl.tasks.embedded import EmbeddedTask, make_embedded
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -24,8 +26,10 @@ class LabConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
+    task: EmbeddedName = "prefix-scan"
+    """Name of an embedded task."""
     regime: Literal["hard", "heterogeneous", "moderate"] = "hard"
-    """Regime of prefix-scan."""
+    """Which policy of the task to start from."""
     strategy: str = "coba"
     """Name of the allocation strategy."""
     options: dict[str, Any] = {}
@@ -36,6 +40,8 @@ class LabConfig(BaseModel):
     """Of prompt order, sampling, noise, and the choice of unsolvable and solved prompts: a stream each."""
     train_prompts: int = Field(512, ge=1)
     """Prompts of the data set; with P prompts a step, a prompt comes back every train_prompts/P steps."""
+    task_options: dict[str, Any] = Field({}, validate_default=True)
+    """Further options of the task, e.g. `min_operators = 5`, or `graded = true`."""
     steps: int = Field(120, ge=1)
     """Training steps, cold start included."""
     prompts_per_step: int = Field(64, ge=1)
@@ -77,6 +83,14 @@ class LabConfig(BaseModel):
             )
         return solved
 
+    @field_validator("task_options")
+    @classmethod
+    def _check_task(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        task, regime, num_train = map(info.data.get, ("task", "regime", "train_prompts"))
+        if task and regime and num_train:  # else one of them is the mistake
+            _embedded_task(task, regime, num_train, options)
+        return options
+
     @property
     def rollouts(self) -> int:
         """Rollouts of `steps` steps."""
@@ -86,6 +100,10 @@ class LabConfig(BaseModel):
     def rollouts_per_step(self) -> int:
         """P·G."""
         return self.prompts_per_step * self.rollouts_per_prompt
+
+    def make_task(self) -> EmbeddedTask:
+        """What the run trains on."""
+        return _embedded_task(self.task, self.regime, self.train_prompts, self.task_options)
 
     def make_allocator(self) -> BudgetAllocator:
         """The allocator of the run.
@@ -110,3 +128,10 @@ class LabConfig(BaseModel):
                 "Use coba, knapsack or another strategy that has one."
             )
         return allocator
+
+
+def _embedded_task(task: str, regime: str, num_train: int, options: dict[str, Any]) -> EmbeddedTask:
+    for option, field in (("regime", "regime"), ("num_train", "train_prompts")):
+        if option in options:
+            raise OptionError(f"task_options has {option!r}: set {field!r} of the run instead.")
+    return make_embedded(task, regime=regime, num_train=num_train, **options)

@@ -147,6 +147,10 @@ class ReadProblems:
         """(P,) exact pass rates, where the right answer is the only one: the mean success of infinitely many rollouts."""
         return np.exp(np.nansum(self.answer_log_probabilities(), axis=1))
 
+    def graded_scores(self) -> np.ndarray:
+        """(P,) expected scores of a graded task, Σ_t Π_{s≤t} π_s / T: the mean share of T tokens before the first error."""
+        return np.nanmean(np.exp(self.answer_log_probabilities().cumsum(axis=1)), axis=1)
+
     def sample(self, budgets: np.ndarray, rng: np.random.Generator) -> UniqueRollouts:
         """Draw `budgets[i]` independent completions of problem i at temperature 1.
 

@@ -1,4 +1,4 @@
-"""One lab run: GRPO on the embedded task with an allocator, deterministic from its seed."""
+"""One lab run: GRPO on an embedded task with an allocator, deterministic from its seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from coba_rl.lab.policy import LabPolicy, UniqueRollouts
 from coba_rl.lab.result import LabResult
 from coba_rl.tasks.base import Problem
 from coba_rl.tasks.policy import policy_path
-from coba_rl.tasks.prefix_scan import PrefixScan
 
 STREAMS = ("order", "sampling", "noise", "fates", "difficulty")
 """What is random in a run: prompt order, rollouts, lucky verdicts, which prompts are unsolvable or solved, and the 16
@@ -53,8 +52,8 @@ class LabRun:
         tokens: int | None = None,
     ) -> None:
         self._config, self._on_step, self._tokens = config, on_step, tokens
-        self._task = PrefixScan(regime=config.regime, num_train=config.train_prompts)
-        self.policy = LabPolicy(policy_path(config.regime), self._task.max_completion_length)
+        self._task = config.make_task()
+        self.policy = LabPolicy(policy_path(config.regime, config.task), self._task.max_completion_length)
         self._streams = random_streams(config.seed)
         self._problems = self._task.train_problems()
         self._unsolvable, self._solved = self._choose_fates()
@@ -114,7 +113,8 @@ class LabRun:
         problems = [self._problems[row] for row in rows]
         ids = [problem.prompt_id for problem in problems]
         read = self.policy.read(problems)
-        truth = np.where(self._unsolvable[rows], 0.0, read.pass_rates())
+        truth = read.graded_scores() if self._task.graded else read.pass_rates()
+        truth = np.where(self._unsolvable[rows], 0.0, truth)
         truth = np.where(self._solved[rows], 1.0, truth)
         truth = truth + self._config.lucky * (1.0 - truth)
         exact = truth if self._config.exact_pass_rates else None
@@ -168,12 +168,13 @@ class LabRun:
         """The rollouts, lucky ones set apart, and (U,) their scores."""
         texts = map(self.policy.decode, rollouts.completions)
         answers = [problems[prompt].answer for prompt in rollouts.prompt_U.tolist()]
-        right = np.array(list(map(self._task.score, texts, answers))) == 1.0
+        score_U = np.array(list(map(self._task.score, texts, answers)))
         rows_U = rows[rollouts.prompt_U]
-        right = (right | self._solved[rows_U]) & ~self._unsolvable[rows_U]
+        score_U[self._solved[rows_U]] = 1.0
+        score_U[self._unsolvable[rows_U]] = 0.0
         lucky = self._streams["noise"].binomial(rollouts.count_U, self._config.lucky)
-        rollouts, before, is_lucky = rollouts.split(np.where(right, 0, lucky))
-        return rollouts, np.where(is_lucky, 1.0, right[before])
+        rollouts, before, is_lucky = rollouts.split(np.where(score_U == 1.0, 0, lucky))
+        return rollouts, np.where(is_lucky, 1.0, score_U[before])
 
     def _observe(self, ids: list[str], rollouts: UniqueRollouts, score_U: np.ndarray) -> None:
         id_U = np.array(ids, dtype=object)[rollouts.prompt_U]

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from coba_rl.allocation.spec import AllocatorSpec
 from coba_rl.config_file import read_toml, validated
 from coba_rl.errors import ConfigError
+from coba_rl.tasks import EMBEDDED
 
 SHIPPED = Path(__file__).parent.parent / "configs"
 """Configurations that come with the package, used by their names."""
@@ -32,16 +33,17 @@ class TaskConfig(_OpenSection):
     """What is trained on, and what judges it. Every option of the task is a key here, e.g. `num_train = 256`."""
 
     name: Name = "prefix-scan"
-    """`prefix-scan` (embedded), `math` (your data, judged by math-verify), or your own as "package.module:Class"."""
+    """`prefix-scan` or `string-transform` (embedded), `math` (your data, judged by math-verify), or your own as "package.module:Class"."""
     regime: Name | None = Field(
-        default_factory=lambda given: "hard" if given.get("name") == "prefix-scan" else None
+        default_factory=lambda given: "hard" if given.get("name") in EMBEDDED else None
     )
-    """Of prefix-scan: how much the warm-started policy already knows: hard, heterogeneous or moderate."""
+    """Of embedded tasks: how much the warm-started policy already knows: hard, and for prefix-scan heterogeneous or
+    moderate."""
     dataset: Name | None = None
     """Of math: parquet, JSONL, JSON or CSV file, or hub name, in DAPO-Math-17K's layout or with prompt and answer."""
     heldout: Name | None = None
     """A benchmark (aime24, aime25, amc23, math500, olympiadbench) or a file, never trained on, in place of the task's
-    own held-out problems; not of prefix-scan."""
+    own held-out problems; not of embedded tasks."""
 
     def options(self) -> dict[str, Any]:
         """Options of the task itself."""
@@ -183,16 +185,16 @@ def check_config(config: RunConfig) -> None:
 def _check_task(task: TaskConfig, policy: PolicyConfig) -> None:
     for key in ("dataset", "heldout"):
         value = getattr(task, key)
-        if task.name == "prefix-scan" and value is not None:
+        if task.name in EMBEDDED and value is not None:
             raise ConfigError(
-                f"task.{key}={value!r} has no effect with task.name='prefix-scan': set task.name to 'math', or leave "
+                f"task.{key}={value!r} has no effect with task.name={task.name!r}: set task.name to 'math', or leave "
                 "it out."
             )
     if task.name == "math" and task.dataset is None:
         raise ConfigError(
             "task.name='math' needs data: set task.dataset (or --dataset) to a file or hub name."
         )
-    if task.name != "prefix-scan" and policy.model is None:
+    if task.name not in EMBEDDED and policy.model is None:
         raise ConfigError(
             f"task.name={task.name!r} needs a model: set policy.model (or --model) to a folder or hub name."
         )

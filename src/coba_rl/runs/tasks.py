@@ -9,8 +9,8 @@ from pathlib import Path
 from coba_rl.errors import ConfigError, suggestion
 from coba_rl.packages import need
 from coba_rl.runs.config import RunConfig, TaskConfig
-from coba_rl.tasks import Problem, Task, make_task
-from coba_rl.tasks.prefix_scan import PrefixScan
+from coba_rl.tasks import EMBEDDED, Problem, Task, make_task
+from coba_rl.tasks.embedded import EmbeddedTask
 
 logger = logging.getLogger(__name__)
 
@@ -42,14 +42,15 @@ def load_problems(name: str) -> tuple[Task, list[Problem]]:
     """The task that judges, and the problems, by the name given on the command line.
 
     Args:
-        name: `prefix-scan`, a benchmark, `BENCHMARK=FILE` for a local copy of one, or a data file.
+        name: An embedded task, a benchmark, `BENCHMARK=FILE` for a local copy of one, or a data file.
 
     Raises:
         ConfigError: No such task, or a package that it needs is not installed.
         DatasetError: No such file, or one that cannot be used.
     """
-    if name == "prefix-scan":
-        return PrefixScan(), PrefixScan().heldout_problems()
+    if name in EMBEDDED:
+        task = make_task(name)
+        return task, task.heldout_problems()
     need(["math_verify"], f"task {name!r}")
     from coba_rl.tasks.math import BENCHMARKS, MathTask, load_benchmark
 
@@ -58,7 +59,7 @@ def load_problems(name: str) -> tuple[Task, list[Problem]]:
         return MathTask(), load_benchmark(benchmark, path=file or None)
     if not Path(name).suffix and "/" not in name:
         raise ConfigError(
-            f"unknown task {name!r}. {suggestion(name, ['prefix-scan', *BENCHMARKS])} Or a data file."
+            f"unknown task {name!r}. {suggestion(name, [*EMBEDDED, *BENCHMARKS])} Or a data file."
         )
     math_task = MathTask(data=name)
     return math_task, math_task.train_problems()
@@ -85,9 +86,9 @@ def without_overlong(
 
 
 def policy_source(config: RunConfig, task: Task) -> str:
-    """Folder or hub name of the policy; the shipped one of the regime when prefix-scan has none named."""
-    if config.policy.model is None and isinstance(task, PrefixScan):
+    """Folder or hub name of the policy; the shipped one of the regime when an embedded task has none named."""
+    if config.policy.model is None and isinstance(task, EmbeddedTask):
         from coba_rl.tasks.policy import policy_path
 
-        return str(policy_path(task.regime))
+        return str(policy_path(task.regime, task.name))
     return str(config.policy.model)

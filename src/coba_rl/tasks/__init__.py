@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 from coba_rl import plugins
 from coba_rl.tasks.base import Problem, Task, content_id
 
 TASKS: dict[str, str] = {
     "prefix-scan": "coba_rl.tasks.prefix_scan:PrefixScan",
+    "string-transform": "coba_rl.tasks.string_transform:StringTransform",
     "math": "coba_rl.tasks.math:MathTask",
 }
 """Where the built-in tasks are, by name; each is imported when it is made."""
 
-__all__ = ["TASKS", "Problem", "Task", "content_id", "make_task"]
+EmbeddedName = Literal["prefix-scan", "string-transform"]
+EMBEDDED: tuple[str, ...] = get_args(EmbeddedName)
+"""Those that bring their prompts and a policy to start from, see `coba_rl.tasks.embedded`."""
+
+__all__ = ["EMBEDDED", "TASKS", "EmbeddedName", "Problem", "Task", "content_id", "make_task"]
 
 
 def make_task(task: str | Task, /, **options: Any) -> Task:

@@ -1,6 +1,6 @@
-"""The tiny policy of the prefix-scan task: an ordinary Qwen2 checkpoint, and its exact pass rates.
+"""The tiny policies of the embedded tasks: ordinary Qwen2 checkpoints, and exact pass rates.
 
-One character is one token: digits, operators, `=`, and the special tokens `<pad>` and `<eos>`. Array names end in their
+One character is one token: the symbols of the task, and the special tokens `<pad>` and `<eos>`. Array names end in their
 axes: `_M` problems, `_B` problems of one batch, `_L` token positions.
 """
 
@@ -15,42 +15,43 @@ import numpy as np
 
 from coba_rl.errors import ConfigError
 from coba_rl.tasks.base import Problem
+from coba_rl.tasks.embedded import EmbeddedTask, make_embedded, special_ids
 from coba_rl.tasks.generation import evaluation_mode, prompt_ids
-from coba_rl.tasks.prefix_scan import MAX_OPERATORS, OPERATORS, check_regime
+from coba_rl.tasks.prefix_scan import PrefixScan
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-SYMBOLS = "0123456789" + "".join(OPERATORS) + "="
-"""Characters of prompts and answers; a character's position is its token id."""
-PAD_ID = len(SYMBOLS)
-EOS_ID = len(SYMBOLS) + 1
 
 # Chat frameworks hand prompts over as messages; joining their contents keeps them the prompts the policy knows.
 _CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
 
-def policy_path(regime: str) -> Path:
+def policy_path(regime: str, task: str = "prefix-scan") -> Path:
     """Folder of a shipped policy, loadable with `AutoModelForCausalLM` and `AutoTokenizer`.
 
     Args:
-        regime: `hard`, `heterogeneous` or `moderate`.
+        regime: One of the task's `regimes`.
+        task: Name of an embedded task.
 
     Raises:
         ConfigError: Unknown regime.
+        OptionError: Unknown task, or one without a policy.
 
     Example:
         >>> (policy_path("hard") / "config.json").is_file()
         True
     """
-    check_regime(regime)
-    return Path(str(files("coba_rl") / "policies" / regime))
+    name = make_embedded(task, regime=regime).name
+    return Path(str(files("coba_rl") / "policies" / name / regime))
 
 
-def build_tokenizer() -> PreTrainedTokenizerBase:
+def build_tokenizer(task: type[EmbeddedTask] = PrefixScan) -> PreTrainedTokenizerBase:
     """Byte-level BPE tokenizer without merges whose vocabulary is the task's characters.
 
     A character outside the vocabulary is dropped.
+
+    Args:
+        task: Whose prompts and answers it reads.
 
     Returns:
         Tokenizer that pads on the left, as generation needs.
@@ -62,7 +63,11 @@ def build_tokenizer() -> PreTrainedTokenizerBase:
     """
     from transformers import Qwen2Tokenizer
 
-    vocabulary = {symbol: index for index, symbol in enumerate(SYMBOLS)} | {"<pad>": PAD_ID, "<eos>": EOS_ID}
+    pad_id, eos_id = special_ids(task.symbols)
+    vocabulary = {symbol: index for index, symbol in enumerate(task.symbols)} | {
+        "<pad>": pad_id,
+        "<eos>": eos_id,
+    }
     return Qwen2Tokenizer(
         vocab=vocabulary,
         merges=[],
@@ -75,13 +80,14 @@ def build_tokenizer() -> PreTrainedTokenizerBase:
     )
 
 
-def build_model(seed: int = 0) -> PreTrainedModel:
+def build_model(seed: int = 0, task: type[EmbeddedTask] = PrefixScan) -> PreTrainedModel:
     """Untrained Qwen2 model of about 0.3 million parameters for `build_tokenizer`'s vocabulary.
 
     The global random state of torch is left as it was.
 
     Args:
         seed: Seed of the initial weights.
+        task: Whose symbols are the vocabulary.
 
     Returns:
         `Qwen2ForCausalLM` in float32, whose `generate` samples at temperature 1 unless told otherwise.
@@ -94,8 +100,9 @@ def build_model(seed: int = 0) -> PreTrainedModel:
     import torch
     from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
+    pad_id, eos_id = special_ids(task.symbols)
     config = Qwen2Config(
-        vocab_size=len(SYMBOLS) + 2,
+        vocab_size=eos_id + 1,
         hidden_size=128,
         intermediate_size=256,
         num_hidden_layers=2,
@@ -108,8 +115,8 @@ def build_model(seed: int = 0) -> PreTrainedModel:
         initializer_range=0.08,
         tie_word_embeddings=True,
         bos_token_id=None,
-        eos_token_id=EOS_ID,
-        pad_token_id=PAD_ID,
+        eos_token_id=eos_id,
+        pad_token_id=pad_id,
         dtype="float32",
     )
     with torch.random.fork_rng(devices=[]):
@@ -121,9 +128,9 @@ def build_model(seed: int = 0) -> PreTrainedModel:
         temperature=1.0,
         top_k=0,
         top_p=1.0,
-        max_new_tokens=MAX_OPERATORS + 1,
-        eos_token_id=EOS_ID,
-        pad_token_id=PAD_ID,
+        max_new_tokens=task.max_completion_length,
+        eos_token_id=eos_id,
+        pad_token_id=pad_id,
     )
     return model
 

@@ -1,123 +1,69 @@
-"""The noisy teacher of the prefix-scan task: right on some facts, wrong on others, in a stable way.
+"""Noisy teachers of the embedded tasks: whom a policy is warm-started on.
 
-Each of the task's 600 one-step facts has its own reliability, spread around the reliability of its operator, and one
-favourite wrong digit. Below a reliability of about one half that digit is the teacher's first choice, so reinforcement
-learning has to flip it. The teacher goes on from its own running value, so an early error spoils what follows and
-pass rates range from almost 0 to almost 1.
-
-Array names end in their axes: `_F` facts as (operator, running value, operand), `_D` the digit written, `_M` problems.
+Array names end in their axes: `_N` sequences, `_L` token positions, `_V` vocabulary, `_M` problems.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from coba_rl.tasks.base import Problem
-from coba_rl.tasks.prefix_scan import OPERATORS, PrefixScan, check_regime
-
-_SPREAD = 1.2  # standard deviation of the facts' reliabilities around their operator's, in logits
-_FAVOURITE = 0.9  # share of a fact's errors that go to one wrong digit
-
-
-@dataclass(frozen=True)
-class Regime:
-    """How much a policy knows before reinforcement learning."""
-
-    reliability: dict[str, float]
-    """Operator → chance of a right step, before the common shift that meets `pass_rate`."""
-    pass_rate: float
-    """Teacher's mean pass rate over the default training prompts."""
-
-
-REGIME_SETTINGS: dict[str, Regime] = {
-    "hard": Regime({"+": 0.80, ">": 0.85, "<": 0.65, "-": 0.50, "*": 0.35, "@": 0.25}, 0.14),
-    "heterogeneous": Regime({"+": 0.90, ">": 0.90, "<": 0.75, "-": 0.55, "*": 0.40, "@": 0.15}, 0.16),
-    "moderate": Regime({"+": 0.90, ">": 0.92, "<": 0.85, "-": 0.75, "*": 0.60, "@": 0.45}, 0.34),
-}
 
 
 @dataclass(frozen=True, eq=False)
-class Teacher:
-    """A table of what is written for each fact."""
+class Batch:
+    """Prompts, each followed by an answer of the teacher, padded on the right."""
 
-    probability_FD: np.ndarray
-    """float64 (6, 10, 10, 10): operator, running value, operand → distribution of the digit written."""
+    ids_NL: np.ndarray
+    """int64: token ids."""
+    target_NLV: np.ndarray
+    """float32: teacher's distribution of the next token; all zero where there is nothing to learn.
+
+    Training on distributions instead of the drawn tokens removes most of the gradient's noise."""
+
+
+class Teacher(ABC):
+    """Right on some prompts, wrong on others, in a stable way: the same errors again and again."""
 
     @classmethod
+    @abstractmethod
     def of_regime(cls, regime: str, seed: int) -> Teacher:
-        """Draw the facts' reliabilities and favourite errors, then shift all so that the mean pass rate is met.
-
-        Args:
-            regime: `hard`, `heterogeneous` or `moderate`.
-            seed: Seed of the draws.
+        """The teacher of a regime of its task, drawn from a seed.
 
         Raises:
             ConfigError: Unknown regime.
-
-        Example:
-            >>> Teacher.of_regime("hard", seed=0).probability_FD.shape
-            (6, 10, 10, 10)
         """
-        check_regime(regime)
-        settings = REGIME_SETTINGS[regime]
-        rng = np.random.default_rng([seed, 2])
-        centre = np.array([settings.reliability[operator] for operator in OPERATORS])
-        logit_F = np.log(centre / (1 - centre))[:, None, None] + _SPREAD * rng.standard_normal((6, 10, 10))
-        truth_F = _true_digits()
-        favourite_F = (truth_F + rng.integers(1, 10, truth_F.shape)) % 10
-        fact, start_M = _facts(PrefixScan().train_problems())
-        low, high = -10.0, 10.0
-        for _ in range(50):  # bisection: the mean pass rate rises with the shift
-            shift = (low + high) / 2
-            teacher = cls(_write_probabilities(logit_F + shift, truth_F, favourite_F))
-            if teacher._products(fact, start_M).mean() < settings.pass_rate:
-                low = shift
-            else:
-                high = shift
-        return teacher
 
-    def pass_rates(self, problems: Sequence[Problem]) -> np.ndarray:
-        """Chance that every step of each problem is right.
+    @abstractmethod
+    def draw_batch(self, rng: np.random.Generator, num_sequences: int) -> Batch:
+        """Draw random prompts and answers of the teacher; `rng` is advanced in place.
 
         Args:
-            problems: M prefix-scan problems.
-
-        Returns:
-            float64 (M,), each in [0, 1].
+            rng: Source of randomness.
+            num_sequences: N.
         """
-        return self._products(*_facts(problems))
 
-    def _products(self, fact: np.ndarray, start_M: np.ndarray) -> np.ndarray:
-        right_F = np.take_along_axis(self.probability_FD, _true_digits()[..., None], axis=-1)
-        return np.multiply.reduceat(right_F.ravel()[fact], start_M) if len(start_M) else np.ones(0)
-
-
-def _facts(problems: Sequence[Problem]) -> tuple[np.ndarray, np.ndarray]:
-    """Flat index of every step's fact, problem after problem, and where each problem starts (M,)."""
-    operators, facts, starts = list(OPERATORS), [], []
-    for problem in problems:
-        starts.append(len(facts))
-        prompt = str(problem.prompt)
-        for step, value in enumerate(prompt[0] + problem.answer[:-1]):
-            operator, operand = operators.index(prompt[2 * step + 1]), int(prompt[2 * step + 2])
-            facts.append(100 * operator + 10 * int(value) + operand)
-    return np.array(facts, dtype=np.int64), np.array(starts, dtype=np.int64)
+    @abstractmethod
+    def pass_rates(self, problems: Sequence[Problem]) -> np.ndarray:
+        """Chance that each problem is answered right, float64 (M,)."""
 
 
-def _true_digits() -> np.ndarray:
-    """Right digit of every fact, int64 (6, 10, 10)."""
-    digits = range(10)
-    return np.array([[[f(a, b) % 10 for b in digits] for a in digits] for f in OPERATORS.values()])
+def shift_to_meet(mean: float, mean_at: Callable[[float], float]) -> float:
+    """The shift, from -10 to 10, at which a function that rises with it has the value `mean`, by bisection.
 
-
-def _write_probabilities(logit_F: np.ndarray, truth_F: np.ndarray, favourite_F: np.ndarray) -> np.ndarray:
-    right_F1 = 1 / (1 + np.exp(-logit_F))[..., None]
-    wrong_F1 = 1 - right_F1
-    # Eight digits are neither right nor the favourite error.
-    probability_FD = np.repeat(wrong_F1 * (1 - _FAVOURITE) / 8, 10, axis=-1)
-    np.put_along_axis(probability_FD, favourite_F[..., None], wrong_F1 * _FAVOURITE, axis=-1)
-    np.put_along_axis(probability_FD, truth_F[..., None], right_F1, axis=-1)
-    return probability_FD
+    Example:
+        >>> round(shift_to_meet(0.5, lambda shift: shift / 4), 6)
+        2.0
+    """
+    low, high, shift = -10.0, 10.0, 0.0
+    for _ in range(50):
+        shift = (low + high) / 2
+        if mean_at(shift) < mean:
+            low = shift
+        else:
+            high = shift
+    return shift

@@ -1,4 +1,4 @@
-"""Make a policy of the prefix-scan task: supervised training on a noisy teacher.
+"""Make a policy of an embedded task: supervised training on a noisy teacher.
 
 Array names end in their axes: `_N` sequences, `_L` token positions, `_V` vocabulary, `_M` problems.
 """
@@ -6,77 +6,30 @@ Array names end in their axes: `_N` sequences, `_L` token positions, `_V` vocabu
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from coba_rl.errors import ConfigError
-from coba_rl.tasks.policy import EOS_ID, PAD_ID, SYMBOLS, build_model, build_tokenizer, exact_pass_rates
-from coba_rl.tasks.prefix_scan import MAX_OPERATORS, OPERATORS, PrefixScan
+from coba_rl.tasks.embedded import make_embedded
+from coba_rl.tasks.policy import build_model, build_tokenizer, exact_pass_rates
+from coba_rl.tasks.prefix_scan_teacher import PrefixScanTeacher
+from coba_rl.tasks.string_transform_teacher import StringTransformTeacher
 from coba_rl.tasks.teacher import Teacher
 
 if TYPE_CHECKING:
     import torch
 
-_FIRST_OPERATOR_ID = SYMBOLS.index("+")
-_EQUALS_ID = SYMBOLS.index("=")
 _MUON_LR, _ADAM_LR = 7e-3, 5e-3
 _WARMUP_STEPS, _DECAY_SHARE = 30, 0.6
 
-
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """Prompts, each followed by an answer of the teacher, padded on the right."""
-
-    ids_NL: np.ndarray
-    """int64: token ids."""
-    target_NLV: np.ndarray
-    """float32: teacher's distribution of the next token; all zero where there is nothing to learn."""
-
-
-def draw_batch(teacher: Teacher, rng: np.random.Generator, num_sequences: int) -> Batch:
-    """Draw random prompts and the teacher's answers, with the distribution it wrote each digit from.
-
-    Training on distributions instead of the drawn digits removes most of the gradient's noise.
-
-    Args:
-        teacher: Who answers.
-        rng: Source of randomness, advanced in place.
-        num_sequences: N.
-
-    Returns:
-        Sequences of 3·8 + 2 positions; the end-of-sequence token is only a target.
-
-    Example:
-        >>> batch = draw_batch(Teacher.of_regime("hard", 0), np.random.default_rng(0), 4)
-        >>> batch.ids_NL.shape, batch.target_NLV.shape
-        ((4, 26), (4, 26, 19))
-    """
-    rows = np.arange(num_sequences)
-    length_N = rng.integers(1, MAX_OPERATORS + 1, num_sequences)
-    digits = rng.integers(0, 10, (num_sequences, MAX_OPERATORS + 1))
-    operators = rng.integers(0, len(OPERATORS), (num_sequences, MAX_OPERATORS))
-    uniform = rng.random((num_sequences, MAX_OPERATORS))
-    ids_NL = np.full((num_sequences, 3 * MAX_OPERATORS + 2), PAD_ID)
-    target_NLV = np.zeros((*ids_NL.shape, len(SYMBOLS) + 2), dtype=np.float32)
-    equals_N = 2 * length_N + 1  # position of "="
-    ids_NL[rows, equals_N] = _EQUALS_ID
-    ids_NL[:, 0] = digits[:, 0]
-    value_N = digits[:, 0].copy()
-    for step in range(MAX_OPERATORS):
-        live = rows[step < length_N]
-        operator, operand = operators[live, step], digits[live, step + 1]
-        ids_NL[live, 2 * step + 1] = _FIRST_OPERATOR_ID + operator
-        ids_NL[live, 2 * step + 2] = operand
-        distribution = teacher.probability_FD[operator, value_N[live], operand]
-        written = (distribution.cumsum(axis=1) < uniform[live, step, None]).sum(axis=1).clip(max=9)
-        target_NLV[live, equals_N[live] + step, :10] = distribution
-        ids_NL[live, equals_N[live] + step + 1] = written
-        value_N[live] = written
-    target_NLV[rows, equals_N + length_N, EOS_ID] = 1
-    return Batch(ids_NL, target_NLV)
+TEACHERS: dict[str, type[Teacher]] = {
+    "prefix-scan": PrefixScanTeacher,
+    "string-transform": StringTransformTeacher,
+}
+"""Whom the policies of each embedded task learn from."""
 
 
 def warmstart(
@@ -84,6 +37,7 @@ def warmstart(
     seed: int = 0,
     output_dir: str | Path | None = None,
     *,
+    task: str = "prefix-scan",
     steps: int = 1000,
     batch_size: int = 64,
     progress: Callable[[int, int], None] | None = None,
@@ -94,9 +48,10 @@ def warmstart(
     answers. Weights are a function of the arguments on one machine, whatever the number of threads torch has.
 
     Args:
-        regime: `hard`, `heterogeneous` or `moderate`.
+        regime: One of the task's regimes.
         seed: Seed of the teacher, the initial weights and the training prompts.
         output_dir: Folder of the checkpoint, made if missing; None saves nothing.
+        task: Name of an embedded task.
         steps: Optimiser steps.
         batch_size: Sequences a step.
         progress: Called after every step with the steps done and `steps`.
@@ -107,6 +62,7 @@ def warmstart(
         student's and the teacher's pass rates).
 
     Raises:
+        OptionError: Unknown task.
         ConfigError: Unknown regime, a count below 1, or a torch without the Muon optimiser.
 
     Example:
@@ -118,20 +74,21 @@ def warmstart(
     for option, value in (("steps", steps), ("batch_size", batch_size)):
         if value < 1:
             raise ConfigError(f"{option}={value!r}, expected at least 1.")
-    teacher, model, tokenizer = Teacher.of_regime(regime, seed), build_model(seed), build_tokenizer()
+    made = make_embedded(task, regime=regime)
+    teacher = TEACHERS[task].of_regime(regime, seed)
+    model, tokenizer = build_model(seed, type(made)), build_tokenizer(type(made))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # fixes the order of floating-point sums
     try:
         divergence = _train(model, teacher, np.random.default_rng([seed, 3]), steps, batch_size, progress)
     finally:
         torch.set_num_threads(threads)
-    task = PrefixScan(regime=regime)
-    problems = task.train_problems()
+    problems = made.train_problems()
     student_M, teacher_M = exact_pass_rates(model, tokenizer, problems), teacher.pass_rates(problems)
     metrics = {
         "divergence": divergence,
         "mean_pass_rate": float(student_M.mean()),
-        "heldout_pass_rate": float(exact_pass_rates(model, tokenizer, task.heldout_problems()).mean()),
+        "heldout_pass_rate": float(exact_pass_rates(model, tokenizer, made.heldout_problems()).mean()),
         "teacher_pass_rate": float(teacher_M.mean()),
         "pass_rate_error": float(np.abs(student_M - teacher_M).mean()),
     }
@@ -139,7 +96,13 @@ def warmstart(
         model.save_pretrained(output_dir)
         tokenizer.save_pretrained(output_dir)
         card = _CARD.format(
-            regime=regime, seed=seed, steps=steps, batch_size=batch_size, operators=MAX_OPERATORS, **metrics
+            task=task,
+            regime=regime,
+            seed=seed,
+            about=fill(_ABOUT.format(made.policy_card), 119),
+            steps=steps,
+            batch_size=batch_size,
+            **metrics,
         )
         (Path(output_dir) / "README.md").write_text(card, encoding="utf-8")
     return metrics
@@ -161,7 +124,7 @@ def _train(
     model.train()
     history: list[float] = []
     for step in range(steps):
-        batch = draw_batch(teacher, rng, batch_size)
+        batch = teacher.draw_batch(rng, batch_size)
         scale = min(1.0, (step + 1) / _WARMUP_STEPS, (steps - step) / (_DECAY_SHARE * steps))
         for optimiser, peak in zip(optimisers, peaks, strict=True):
             optimiser.param_groups[0]["lr"] = peak * scale
@@ -198,18 +161,21 @@ def _optimisers(model: torch.nn.Module) -> list[torch.optim.Optimizer]:
     ]
 
 
+_ABOUT = (
+    "A tiny Qwen2 model that {}. It often gets the answer wrong: a starting point for reinforcement learning, of no other "
+    "use. It was trained from scratch on a noisy teacher, without outside data. One character is one token."
+)
+
 _CARD = """\
 ---
 license: apache-2.0
 library_name: transformers
 ---
-# prefix-scan policy, {regime} regime
+# {task} policy, {regime} regime
 
-A tiny Qwen2 model that completes prompts such as `3+8*2-5=` with the running value modulo 10 after every operator
-(`127`), and often gets it wrong: a starting point for reinforcement learning, of no other use. It was trained from
-scratch on a noisy teacher, without outside data. One character is one token; it was trained for 1 to {operators} operators.
+{about}
 
-Made by `coba-rl warmstart --regime {regime} --seed {seed} --output-dir DIR`: {steps} steps of {batch_size} sequences.
+Made by `coba-rl warmstart --task {task} --regime {regime} --seed {seed} --output-dir DIR`: {steps} steps of {batch_size} sequences.
 
 | over the default prompts, at temperature 1 | |
 |---|---|
