@@ -240,15 +240,19 @@ def test_evaluate_reads_local_copies_of_the_benchmarks(name: str, capsys: pytest
     assert json.loads(capsys.readouterr().out)["num_prompts"] >= 1
 
 
+@pytest.mark.parametrize("options", [("--regime", "moderate"), ("--task", "string-transform")])
 def test_warmstart_writes_an_ordinary_checkpoint_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    options: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from coba_rl.tasks.warmstart import warmstart
 
     monkeypatch.setattr("coba_rl.tasks.warmstart.warmstart", partial(warmstart, steps=2))
-    arguments = ["warmstart", "--regime", "moderate", "--output-dir", str(tmp_path / "policy"), "--json"]
+    arguments = ["warmstart", *options, "--output-dir", str(tmp_path / "policy"), "--json"]
     assert main(arguments) == 0
     assert 0 <= json.loads(capsys.readouterr().out)["mean_pass_rate"] <= 1
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "policy")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coba_rl.errors import ConfigError
 from coba_rl.tasks.base import content_id
-from coba_rl.tasks.prefix_scan import OPERATORS, REGIMES, PrefixScan, random_prompt, running_values
+from coba_rl.tasks.prefix_scan import OPERATORS, PrefixScan, running_values
 
 # The operators once more, by last decimal digits instead of remainders.
 ORACLE = {
@@ -90,7 +90,9 @@ def test_heldout_ignores_the_training_set_and_a_larger_training_set_appends():
 def test_seeds_give_other_problems_and_regimes_the_same():
     base = PrefixScan(num_train=64).train_problems()
     assert PrefixScan(num_train=64, seed=1).train_problems() != base
-    assert all(PrefixScan(regime=regime, num_train=64).train_problems() == base for regime in REGIMES)
+    assert all(
+        PrefixScan(regime=regime, num_train=64).train_problems() == base for regime in PrefixScan.regimes
+    )
 
 
 def test_default_problems_are_pinned():
@@ -102,7 +104,7 @@ def test_default_problems_are_pinned():
 
 def test_lengths_operators_and_digits_are_uniform():
     rng = np.random.default_rng(5)
-    prompts = [random_prompt(rng, 1, 8) for _ in range(4000)]
+    prompts = [PrefixScan().random_prompt(rng) for _ in range(4000)]
     lengths = Counter(len(prompt) // 2 - 1 for prompt in prompts)
     operators = Counter("".join(prompt[1:-1:2] for prompt in prompts))
     digits = Counter("".join(prompt[:-1:2] for prompt in prompts))
@@ -157,8 +159,17 @@ def test_score_is_exact_match(completion, score):
     assert PrefixScan().score(completion, "127") == score
 
 
+@pytest.mark.parametrize(
+    ("completion", "score"),
+    [("127", 1.0), ("", 0.0), ("1", 0.25), ("12", 0.5), ("128", 0.5), ("1277", 0.75), ("927", 0.0), ("127…", 0.75)],
+)  # fmt: skip
+def test_a_graded_score_is_the_share_before_the_first_error(completion, score):
+    """The end counts as one part: of 1, 2, 7 and the end, `12` has two right and `1277` three."""
+    assert PrefixScan(graded=True).score(completion, "127") == score
+
+
 def test_modules_import_without_torch():
-    modules = "prefix_scan, policy, teacher, warmstart"
+    modules = "prefix_scan, string_transform, policy, warmstart"
     code = f"import sys; from coba_rl.tasks import {modules}; print({{'torch', 'transformers'}} & set(sys.modules))"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True

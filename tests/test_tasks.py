@@ -15,6 +15,7 @@ import pytest
 from coba_rl.errors import ConfigError, OptionError
 from coba_rl.tasks import TASKS, Problem, Task, make_task
 from coba_rl.tasks.math import MathTask
+from coba_rl.tasks.policy import policy_path
 from coba_rl.tasks.prefix_scan import PrefixScan
 from coba_rl.testing import TaskConformance
 
@@ -109,6 +110,13 @@ def test_options_that_do_not_fit_together_are_the_tasks_own_error() -> None:
         make_task("prefix-scan", num_train=0)
 
 
+def test_a_task_that_is_not_embedded_has_no_policy() -> None:
+    with pytest.raises(
+        OptionError, match=r"'math' is not a subclass of coba_rl\.tasks\.embedded\.EmbeddedTask"
+    ):
+        policy_path("hard", "math")
+
+
 def test_the_table_of_tasks_imports_none_of_them() -> None:
     code = (
         "import sys, coba_rl.tasks; print(*sorted(m for m in sys.modules if m.startswith('coba_rl.tasks.')))"
@@ -125,6 +133,16 @@ def test_the_table_of_tasks_imports_none_of_them() -> None:
 class TestPrefixScan(TaskConformance):
     def make(self) -> Task:
         return make_task("prefix-scan", num_train=60, num_heldout=30)
+
+
+class TestGradedPrefixScan(TaskConformance):
+    def make(self) -> Task:
+        return make_task("prefix-scan", num_train=60, num_heldout=30, graded=True)
+
+
+class TestStringTransform(TaskConformance):
+    def make(self) -> Task:
+        return make_task("string-transform", num_train=60, num_heldout=30)
 
 
 class TestMath(TaskConformance):

@@ -1,30 +1,27 @@
-"""The tiny policy: tokenizer, checkpoints, exact pass rates, teacher, warm start."""
+"""The tiny policies: tokenizer, checkpoints, exact pass rates, teacher, warm start."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coba_rl.errors import ConfigError
-from coba_rl.tasks.policy import (
-    EOS_ID,
-    PAD_ID,
-    SYMBOLS,
-    build_model,
-    build_tokenizer,
-    exact_pass_rates,
-    policy_path,
-)
-from coba_rl.tasks.prefix_scan import OPERATORS, REGIMES, PrefixScan
-from coba_rl.tasks.teacher import REGIME_SETTINGS, Teacher
-from coba_rl.tasks.warmstart import draw_batch, warmstart
+from coba_rl.tasks import EMBEDDED
+from coba_rl.tasks.embedded import make_embedded, special_ids
+from coba_rl.tasks.policy import build_model, build_tokenizer, exact_pass_rates, policy_path
+from coba_rl.tasks.prefix_scan import PrefixScan
+from coba_rl.tasks.string_transform import StringTransform
+from coba_rl.tasks.warmstart import TEACHERS, warmstart
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 TASK = PrefixScan()
+SYMBOLS = TASK.symbols
+PAD_ID, EOS_ID = special_ids(SYMBOLS)
+POLICIES = [(name, regime) for name in EMBEDDED for regime in make_embedded(name).regimes]
 
 
 def load(path):
@@ -38,18 +35,19 @@ def shipped():
     return load(policy_path("hard"))
 
 
-@pytest.mark.parametrize("regime", REGIMES)
-def test_shipped_checkpoint_is_ordinary_and_small(regime):
-    path = policy_path(regime)
+@pytest.mark.parametrize(("name", "regime"), POLICIES)
+def test_shipped_checkpoint_is_ordinary_and_small(name, regime):
+    path = policy_path(regime, name)
+    pad_id, eos_id = special_ids(make_embedded(name).symbols)
     model, tokenizer = load(path)
     assert sum(file.stat().st_size for file in path.iterdir()) < 3_000_000
     assert not list(path.glob("*.py")) + list(path.glob("*.bin")) + list(path.glob("*.pt"))
     assert type(model).__name__ == "Qwen2ForCausalLM"
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-    assert model.config.vocab_size == len(tokenizer) == len(SYMBOLS) + 2
+    assert model.config.vocab_size == len(tokenizer) == eos_id + 1
     for config in (model.config, model.generation_config):
-        assert (config.eos_token_id, config.pad_token_id) == (EOS_ID, PAD_ID)
-    assert (tokenizer.eos_token_id, tokenizer.pad_token_id) == (EOS_ID, PAD_ID)
+        assert (config.eos_token_id, config.pad_token_id) == (eos_id, pad_id)
+    assert (tokenizer.eos_token_id, tokenizer.pad_token_id) == (eos_id, pad_id)
     assert tokenizer.padding_side == "left"
     generation = model.generation_config
     assert (generation.do_sample, generation.temperature, generation.top_k, generation.top_p) == (
@@ -60,22 +58,35 @@ def test_shipped_checkpoint_is_ordinary_and_small(regime):
     )
 
 
-@pytest.mark.parametrize("regime", REGIMES)
-def test_shipped_policy_starts_where_its_card_says(regime):
-    model, tokenizer = load(policy_path(regime))
-    rate_M = exact_pass_rates(model, tokenizer, TASK.train_problems())
-    heldout = exact_pass_rates(model, tokenizer, TASK.heldout_problems()).mean()
-    assert rate_M.mean() == pytest.approx(REGIME_SETTINGS[regime].pass_rate, abs=0.015)
-    assert rate_M.min() < 0.001
+@pytest.mark.parametrize(("name", "regime"), POLICIES)
+def test_shipped_policy_starts_where_its_card_says(name, regime):
+    task, (model, tokenizer) = make_embedded(name), load(policy_path(regime, name))
+    rate_M = exact_pass_rates(model, tokenizer, task.train_problems())
+    heldout = exact_pass_rates(model, tokenizer, task.heldout_problems()).mean()
+    assert rate_M.min() < 0.002
     assert rate_M.max() > 0.9
-    assert np.abs(rate_M - Teacher.of_regime(regime, seed=0).pass_rates(TASK.train_problems())).mean() < 0.02
-    card = (policy_path(regime) / "README.md").read_text()
+    teacher_M = TEACHERS[name].of_regime(regime, seed=0).pass_rates(task.train_problems())
+    assert rate_M.mean() == pytest.approx(teacher_M.mean(), abs=0.015)
+    assert np.abs(rate_M - teacher_M).mean() < 0.02
+    card = (policy_path(regime, name) / "README.md").read_text()
+    assert f"`coba-rl warmstart --task {name} --regime {regime} --seed 0 --output-dir DIR`" in card
     assert f"| mean pass rate, training prompts | {rate_M.mean():.4f} |" in card
     assert f"| mean pass rate, held-out prompts | {heldout:.4f} |" in card
 
 
+@pytest.mark.parametrize("num_train", [512, 1024])
+def test_length_says_nothing_of_a_string_transforms_pass_rate(num_train):
+    problems = StringTransform(num_train=num_train).train_problems()
+    rate_M = exact_pass_rates(*load(policy_path("hard", "string-transform")), problems)
+    assert abs(np.corrcoef(rate_M, [len(problem.answer) for problem in problems])[0, 1]) < 0.1
+    # Prompts from hopeless to easy, and many between.
+    assert np.quantile(rate_M, 0.3) < 0.02
+    assert np.quantile(rate_M, 0.95) > 0.75
+    assert np.mean((rate_M > 0.05) & (rate_M < 0.8)) > 0.4
+
+
 def test_unknown_regime_is_refused():
-    for call in (policy_path, warmstart, lambda name: Teacher.of_regime(name, 0)):
+    for call in (policy_path, warmstart):
         with pytest.raises(ConfigError, match=r"'moderat'.*Did you mean 'moderate'"):
             call("moderat")
 
@@ -175,58 +186,26 @@ def test_pass_rates_of_nothing_and_of_bad_batches():
         exact_pass_rates(model, tokenizer, [], batch_size=0)
 
 
-@settings(max_examples=6)
-@given(regime=st.sampled_from(REGIMES), seed=st.integers(0, 2**32))
-def test_teacher_meets_its_mean_pass_rate_for_every_seed(regime, seed):
-    teacher = Teacher.of_regime(regime, seed)
-    np.testing.assert_allclose(teacher.probability_FD.sum(-1), 1)
-    assert teacher.probability_FD.min() > 0
-    rate_M = teacher.pass_rates(TASK.train_problems())
-    assert rate_M.mean() == pytest.approx(REGIME_SETTINGS[regime].pass_rate, abs=1e-6)
-    right = teacher.probability_FD[0, 3, 8, 1] * teacher.probability_FD[4, 1, 2, 2]
-    problem = replace(TASK.train_problems()[0], prompt="3+8*2=", answer="12")
-    assert teacher.pass_rates([problem])[0] == pytest.approx(right)
-
-
-def test_teacher_prefers_a_wrong_digit_on_its_weak_facts_only():
-    teacher = Teacher.of_regime("hard", seed=0)
-    truth = np.array([[[f(a, b) % 10 for b in range(10)] for a in range(10)] for f in OPERATORS.values()])
-    right = np.take_along_axis(teacher.probability_FD, truth[..., None], -1)[..., 0]
-    is_mode = teacher.probability_FD.argmax(-1) == truth
-    assert is_mode[right > 0.5].all()
-    assert not is_mode[right < 0.45].any()
-    assert 0.2 < is_mode.mean() < 0.8
-    # Operators keep their order of difficulty.
-    assert (np.diff(right.mean((1, 2))[[1, 0, 2, 3, 4, 5]]) < 0).all()
-
-
-def test_batches_hold_the_teachers_distribution_given_its_own_prefix():
-    teacher = Teacher.of_regime("heterogeneous", seed=4)
-    batch = draw_batch(teacher, np.random.default_rng(4), 64)
-    lengths = set()
-    for ids, target in zip(batch.ids_NL, batch.target_NLV, strict=True):
-        text = "".join(SYMBOLS[token] for token in ids if token != PAD_ID)
-        prompt, answer = text.split("=")
-        lengths.add(len(answer))
-        assert len(prompt) == 2 * len(answer) + 1
-        assert len(text) + np.sum(ids == PAD_ID) == len(ids)
-        expected = np.zeros_like(target)
-        for step, value in enumerate(prompt[0] + answer[:-1]):
-            operator, operand = list(OPERATORS).index(prompt[2 * step + 1]), int(prompt[2 * step + 2])
-            expected[len(prompt) + step, :10] = teacher.probability_FD[operator, int(value), operand]
-        expected[len(text) - 1, EOS_ID] = 1
-        np.testing.assert_allclose(target, expected, rtol=1e-6)
-    assert lengths == set(range(1, 9))
-
-
-def test_teacher_writes_digits_as_often_as_its_table_says():
-    teacher = Teacher.of_regime("moderate", seed=1)
-    batch = draw_batch(teacher, np.random.default_rng(2), 20_000)
-    rows, positions = np.nonzero(batch.target_NLV[..., :10].sum(-1))
-    written = np.eye(10)[batch.ids_NL[rows, positions + 1]]
-    expected = batch.target_NLV[rows, positions, :10]
-    deviation = (written - expected).sum(0) / np.sqrt((expected * (1 - expected)).sum(0))
-    assert np.abs(deviation).max() < 5
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_expected_graded_scores_agree_with_scores_of_samples(name):
+    task, (model, tokenizer) = make_embedded(name, graded=True), load(policy_path("hard", name))
+    problems, rollouts = task.train_problems()[:10], 400
+    expected_M = exact_pass_rates(model, tokenizer, problems, graded=True)
+    prompts = tokenizer([str(p.prompt) for p in problems], padding=True, return_tensors="pt")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        output = model.generate(**prompts, num_return_sequences=rollouts)
+    written = output[:, prompts.input_ids.shape[1] :]
+    ended = (written == tokenizer.eos_token_id).any(1).tolist()
+    texts = tokenizer.batch_decode(written, skip_special_tokens=True)
+    texts = [text if end else text + "…" for text, end in zip(texts, ended, strict=True)]
+    scores = np.array([task.score(text, problems[row // rollouts].answer) for row, text in enumerate(texts)])
+    found_M = scores.reshape(len(problems), rollouts).mean(1)
+    assert np.unique(scores).size > 4
+    # Scores within [0, 1] vary by p(1 − p) at most.
+    error_M = np.sqrt(expected_M * (1 - expected_M) / rollouts) + 1e-3
+    assert (np.abs(found_M - expected_M) / error_M).max() < 4
+    assert (expected_M >= exact_pass_rates(model, tokenizer, problems)).all()
 
 
 def test_warmstart_repeats_itself_whatever_the_threads_and_the_random_state(tmp_path):
@@ -259,12 +238,15 @@ def test_warmstart_repeats_itself_whatever_the_threads_and_the_random_state(tmp_
     assert "--regime hard --seed 6" in (tmp_path / "c" / "README.md").read_text()
 
 
-def test_warmstart_learns_and_reports_it():
-    short = warmstart("moderate", steps=1, batch_size=32)
-    longer = warmstart("moderate", steps=60, batch_size=32)
+@pytest.mark.parametrize(
+    ("name", "regime", "mean"), [("prefix-scan", "moderate", 0.34), ("string-transform", "hard", 0.2)]
+)
+def test_warmstart_learns_and_reports_it(name, regime, mean):
+    short = warmstart(regime, task=name, steps=1, batch_size=32)
+    longer = warmstart(regime, task=name, steps=60, batch_size=32)
     assert longer["divergence"] < 0.7 * short["divergence"]
     assert longer["mean_pass_rate"] > 10 * short["mean_pass_rate"]
-    assert longer["teacher_pass_rate"] == pytest.approx(0.34, abs=1e-6)
+    assert longer["teacher_pass_rate"] == pytest.approx(mean, abs=1e-6)
     assert 0 <= longer["pass_rate_error"] <= 1
 
 

@@ -21,6 +21,7 @@ from coba_rl.runs.progress import Progress
 from coba_rl.runs.training import check
 from coba_rl.tasks.policy import policy_path
 from coba_rl.tasks.prefix_scan import PrefixScan
+from coba_rl.tasks.string_transform import StringTransform
 
 HERE = Path(__file__).parent
 SIZES = {"prompts_per_step": 8, "rollouts_per_prompt": 4, "save_every": 1}
@@ -153,6 +154,19 @@ def test_options_of_the_embedded_task_are_keys_of_the_section() -> None:
 
     config = load_config(None, {"task": {"num_train": 16, "regime": "moderate"}})
     assert configured_task(config.task) == PrefixScan(regime="moderate", num_train=16)
+
+
+def test_another_embedded_task_brings_its_policy() -> None:
+    from coba_rl.runs.tasks import configured_task, policy_source
+
+    config = load_config(None, {"task": {"name": "string-transform", "max_length": 5, "graded": True}})
+    task = configured_task(config.task)
+    assert task == StringTransform(max_length=5, graded=True)
+    assert policy_source(config, task) == str(policy_path("hard", "string-transform"))
+    with pytest.raises(
+        ConfigError, match=r"task\.dataset='x' has no effect with task\.name='string-transform'"
+    ):
+        load_config(None, {"task": {"name": "string-transform", "dataset": "x"}})
 
 
 def test_a_run_that_fails_ends_what_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

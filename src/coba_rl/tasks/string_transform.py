@@ -1,8 +1,9 @@
-"""The second embedded task: name the rule that the prompt asks for, then apply it to the whole string.
+"""The second embedded task: find the rule that is due, name it, and apply it to the whole string.
 
-The prompt `F2719=` asks for rule F, which reverses the string and takes every digit from 9; its answer is `F0827`. A rule
-is an order of the digits and a map of each digit. Prompts share no steps, as those of prefix-scan do: what is shared is
-which rule to follow, and a string is as likely to be long under every rule.
+In the prompt `D2719=` the letter, moved on by the string's first digit, names the rule: D → F, which reverses the string
+and takes every digit from 9. The answer is `F0827`. Prompts share no steps, as those of prefix-scan do: what is learned
+on one helps those of the same letter and first digit, of which there are 160 pairs. A string's length is drawn
+independently of both, so it says nothing of how hard the prompt is.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ DIGIT_MAPS: tuple[Callable[[np.ndarray], np.ndarray], ...] = (
 RULES = ascii_uppercase[: len(ORDERS) * len(DIGIT_MAPS)]
 """Letters of the rules: A to D keep the order with each map in turn, E to H reverse it, and so on."""
 
+DUE = (np.arange(len(RULES))[:, None] + np.arange(10)) % len(RULES)
+"""int64 (16, 10): letter, first digit → position of the rule that is due."""
+
 MIN_LENGTH, MAX_LENGTH = 3, 8
 """Shortest and longest string the policies are warm-started on."""
 
@@ -58,13 +62,13 @@ def apply_rules(digits: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class StringTransform(EmbeddedTask):
-    """Strings of digits to transform by a named rule, their lengths drawn independently of the rule.
+    """Strings of digits to transform by the rule that is due, their lengths drawn independently of it.
 
     See `EmbeddedTask` for what its options promise.
 
     Example:
         >>> task = StringTransform(num_train=4, num_heldout=2, min_length=4, max_length=4)
-        >>> task.answer("F2719="), len(task.train_problems()[0].prompt)
+        >>> task.answer("D2719="), len(task.train_problems()[0].prompt)
         ('F0827', 6)
     """
 
@@ -74,8 +78,8 @@ class StringTransform(EmbeddedTask):
     regimes: ClassVar[tuple[str, ...]] = ("hard",)
     symbols: ClassVar[str] = "0123456789" + RULES + "="
     policy_card: ClassVar[str] = (
-        "completes prompts such as `F2719=` with the letter of the rule and the string that it gives (`F0827`: reversed, each "
-        f"digit taken from 9); it was trained on strings of {MIN_LENGTH} to {MAX_LENGTH} digits"
+        "completes prompts such as `D2719=` with the rule that is due, D moved on by the first digit, and the string that "
+        f"it gives (`F0827`: reversed, each digit taken from 9); it was trained on strings of {MIN_LENGTH} to {MAX_LENGTH} digits"
     )
 
     min_length: int = MIN_LENGTH
@@ -97,23 +101,23 @@ class StringTransform(EmbeddedTask):
         return sum(len(RULES) * 10**length for length in range(self.min_length, self.max_length + 1))
 
     def random_prompt(self, rng: np.random.Generator) -> str:
-        """Draw a prompt: length, rule and digits, each uniformly; `rng` is advanced in place."""
+        """Draw a prompt: length, letter and digits, each uniformly; `rng` is advanced in place."""
         length = int(rng.integers(self.min_length, self.max_length + 1))
-        rule = RULES[rng.integers(0, len(RULES))]
-        return f"{rule}{''.join(map(str, rng.integers(0, 10, length)))}="
+        letter = RULES[rng.integers(0, len(RULES))]
+        return f"{letter}{''.join(map(str, rng.integers(0, 10, length)))}="
 
     def answer(self, prompt: str) -> str:
-        """The rule's letter and the transformed string.
+        """The letter of the rule that is due, and the transformed string.
 
         Raises:
-            ValueError: The prompt is not a rule's letter, digits and `=`.
+            ValueError: The prompt is not a letter, digits and `=`.
         """
         letter, string = prompt[:1], prompt[1:-1]
         if letter not in RULES or not (string.isascii() and string.isdigit()) or prompt[-1:] != "=":
             raise ValueError(
                 f"Not a string-transform prompt: {prompt!r}. Expected a letter out of {RULES!r}, digits, then '=', such as "
-                "'F2719='."
+                "'D2719='."
             )
         digits = np.array(list(map(int, string)))
-        due = (RULES.index(letter) + digits[0]) % len(RULES)
+        due = DUE[RULES.index(letter), digits[0]]
         return RULES[due] + "".join(map(str, apply_rules(digits)[due].tolist()))

@@ -1,10 +1,10 @@
 """The noisy teacher of string-transform: it mistakes the rule, and then follows the one it named to the end.
 
-For each of the 160 pairs of a rule and the string's first digit it has a reliability, and a favourite wrong rule. Where
-the reliability is below one half that rule is its first choice, so reinforcement learning has to change the choice of
-procedure; how to carry a procedure out, it knows.
+For each of the 160 pairs of a letter and a first digit it has a reliability, and a favourite wrong rule. Where the
+reliability is below one half that rule is its first choice, so reinforcement learning has to change the choice; how to
+carry a rule out, it knows.
 
-Array names end in their axes: `_K` rules asked for, `_D` first digits, `_C` rules chosen, `_N` sequences, `_L` token
+Array names end in their axes: `_K` letters of prompts, `_D` first digits, `_C` rules chosen, `_N` sequences, `_L` token
 positions, `_V` vocabulary, `_M` problems.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from coba_rl.tasks.base import Problem
 from coba_rl.tasks.embedded import special_ids
-from coba_rl.tasks.string_transform import MAX_LENGTH, MIN_LENGTH, RULES, StringTransform, apply_rules
+from coba_rl.tasks.string_transform import DUE, MAX_LENGTH, MIN_LENGTH, RULES, StringTransform, apply_rules
 from coba_rl.tasks.teacher import Batch, Teacher, shift_to_meet
 
 _SPREAD = 2.5  # standard deviation of the reliabilities, in logits
@@ -35,7 +35,7 @@ class StringTransformTeacher(Teacher):
     """A table of which rule is followed."""
 
     probability_KDC: np.ndarray
-    """float64 (16, 10, 16): rule asked for, first digit → distribution of the rule named and followed."""
+    """float64 (16, 10, 16): letter, first digit → distribution of the rule named and followed."""
 
     @classmethod
     def of_regime(cls, regime: str, seed: int) -> StringTransformTeacher:
@@ -56,7 +56,7 @@ class StringTransformTeacher(Teacher):
         rng = np.random.default_rng([seed, 2])
         size = len(RULES)
         logit_KD = _SPREAD * rng.standard_normal((size, 10))
-        favourite_KD = (_due_rules() + rng.integers(1, size, (size, 10))) % size
+        favourite_KD = (DUE + rng.integers(1, size, (size, 10))) % size
 
         def teacher_at(shift: float) -> StringTransformTeacher:
             return cls(_choice_probabilities(1 / (1 + np.exp(-(logit_KD + shift))), favourite_KD))
@@ -65,10 +65,10 @@ class StringTransformTeacher(Teacher):
         return teacher_at(shift)
 
     def pass_rates(self, problems: Sequence[Problem]) -> np.ndarray:
-        """Chance that the right rule is followed for each problem, float64 (M,)."""
-        rule = np.array([RULES.index(str(problem.prompt)[0]) for problem in problems], dtype=np.int64)
+        """Chance that the rule that is due is followed for each problem, float64 (M,)."""
+        letter = np.array([RULES.index(str(problem.prompt)[0]) for problem in problems], dtype=np.int64)
         first = np.array([int(str(problem.prompt)[1]) for problem in problems], dtype=np.int64)
-        return self.probability_KDC[rule, first, _due_rules()[rule, first]]
+        return self.probability_KDC[letter, first, DUE[letter, first]]
 
     def draw_batch(self, rng: np.random.Generator, num_sequences: int) -> Batch:
         """Draw random prompts and the teacher's answers.
@@ -86,15 +86,15 @@ class StringTransformTeacher(Teacher):
             (4, 19, 29)
         """
         length_N = rng.integers(MIN_LENGTH, MAX_LENGTH + 1, num_sequences)
-        rule_N = rng.integers(0, len(RULES), num_sequences)
+        letter_N = rng.integers(0, len(RULES), num_sequences)
         digits = rng.integers(0, 10, (num_sequences, MAX_LENGTH))
-        choice_NC = self.probability_KDC[rule_N, digits[:, 0]]
+        choice_NC = self.probability_KDC[letter_N, digits[:, 0]]
         chosen_N = (
             (choice_NC.cumsum(axis=1) < rng.random((num_sequences, 1))).sum(axis=1).clip(max=len(RULES) - 1)
         )
         ids_NL = np.full((num_sequences, 2 * MAX_LENGTH + 3), _PAD_ID)
         target_NLV = np.zeros((*ids_NL.shape, _EOS_ID + 1), dtype=np.float32)
-        ids_NL[:, 0] = _FIRST_RULE_ID + rule_N
+        ids_NL[:, 0] = _FIRST_RULE_ID + letter_N
         for length in range(MIN_LENGTH, MAX_LENGTH + 1):
             rows = np.flatnonzero(length_N == length)
             written = apply_rules(digits[rows, :length])[np.arange(len(rows)), chosen_N[rows]]
@@ -108,16 +108,11 @@ class StringTransformTeacher(Teacher):
         return Batch(ids_NL, target_NLV)
 
 
-def _due_rules() -> np.ndarray:
-    """The right rule of every letter and first digit, int64 (16, 10)."""
-    return (np.arange(len(RULES))[:, None] + np.arange(10)) % len(RULES)
-
-
 def _choice_probabilities(right_KD: np.ndarray, favourite_KD: np.ndarray) -> np.ndarray:
     wrong_KD1 = 1 - right_KD[..., None]
     size = len(RULES)
-    # All but two of the rules are neither right nor the favourite error.
+    # All but two of the rules are neither due nor the favourite error.
     probability_KDC = np.repeat(wrong_KD1 * (1 - _FAVOURITE) / (size - 2), size, axis=-1)
     np.put_along_axis(probability_KDC, favourite_KD[..., None], wrong_KD1 * _FAVOURITE, axis=-1)
-    np.put_along_axis(probability_KDC, _due_rules()[..., None], right_KD[..., None], axis=-1)
+    np.put_along_axis(probability_KDC, DUE[..., None], right_KD[..., None], axis=-1)
     return probability_KDC
