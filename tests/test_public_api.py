@@ -85,21 +85,24 @@ def signatures(cls: type) -> dict[str, str]:
 
 def test_budget_allocator() -> None:
     assert signatures(BudgetAllocator) == {
-        "__init__": "self, strategy='coba', *, bounds=(2, 128), success_threshold=None, mode='rollouts', **options",
+        "__init__": "self, strategy='coba', *, bounds=(2, 128), success_threshold=None, mode='rollouts', pilot=0, **options",
         "allocate": "self, prompt_ids, total, pass_rates=None",
+        "allocate_rest": "self, successes",
         "begin": "self, num_allocations",
+        "check_feasible": "self, num_prompts, total",
         "load_state_dict": "self, state",
         "metrics": "self",
-        "observe": "self, prompt_ids, successes",
+        "observe": "self, prompt_ids, successes, in_pilot=None",
         "preview": "self, prompt_ids, total",
         "state_dict": "self, *, arrays=False",
         "success": "self, scores",
     }
-    assert set(vars(BudgetAllocator())) >= {"strategy", "bounds", "success_threshold", "mode"}
+    assert set(vars(BudgetAllocator())) >= {"strategy", "bounds", "success_threshold", "mode", "pilot"}
 
 
 def test_allocation() -> None:
-    assert [field.name for field in fields(Allocation)] == ["prompt_ids", "budgets", "pass_rates", "weights"]
+    names = ["prompt_ids", "budgets", "pass_rates", "weights", "is_pilot", "remaining"]
+    assert [field.name for field in fields(Allocation)] == names
     assert {name: text for name, text in signatures(Allocation).items() if name != "__init__"} == {
         "as_dict": "self"
     }
@@ -119,6 +122,7 @@ def test_strategy_hooks() -> None:
         "observe_success_rate": "self, success_rate",
         "options": "self",
         "pass_rates": "self, prompt_ids",
+        "pass_rates_given": "self, prompt_ids, visits",
         "plan": "self, p_P, total, low, high",
         "seen": "self, prompt_ids",
         "state_dict": "self",

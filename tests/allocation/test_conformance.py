@@ -214,6 +214,12 @@ class _RatesAbove1(_Broken):
         return super().pass_rates(prompt_ids) + 0.5
 
 
+class _Learns(_Broken):
+    def pass_rates_given(self, prompt_ids: Any, visits: Visits) -> np.ndarray:
+        self.observe(visits)
+        return self.pass_rates(prompt_ids)
+
+
 class _Lenient(_Broken):
     def check_feasible(self, num_prompts: int, total: int, low: int, high: int) -> None:
         pass
@@ -240,6 +246,8 @@ class _FavoursNew(_GreedyForTheFirst):
         (_InfiniteMetric, "test_metrics_are_finite_numbers"),
         (_ClipsItsInput, "test_allocating_leaves_the_pass_rates_alone"),
         (_RatesAbove1, "test_pass_rates_are_probabilities"),
+        (_OutOfBounds, "test_two_rounds_keep_total_bounds_and_pilot"),
+        (_Learns, "test_a_look_at_outcomes_leaves_no_trace"),
         (_Lenient, "test_infeasible_totals_are_refused"),
         (_FavoursNew, "test_prompts_never_seen_share_evenly"),
     ],

@@ -178,6 +178,8 @@ def _nested() -> type[PassRateEstimator]:
         (_Forgetful, "test_a_restart_goes_on_bit_for_bit"),
         (_LiveState, "test_a_saved_state_is_a_snapshot"),
         (_LiveState, "test_nothing_runs_away"),
+        (_LiveState, "test_an_estimate_given_outcomes_is_that_after_them_and_leaves_no_trace"),
+        (_Forgetful, "test_an_estimate_given_outcomes_is_that_after_them_and_leaves_no_trace"),
         (_Unsayable, "test_options_are_json_and_rebuild_the_estimator"),
         (_nested(), "test_options_are_json_and_rebuild_the_estimator"),
     ],

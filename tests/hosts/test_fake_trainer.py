@@ -24,12 +24,14 @@ FATES = st.fixed_dictionaries(
         "lost": CHANCES,
         "unjudged": CHANCES,
         "repeated": CHANCES,
+        "pilot": st.sampled_from([0, 2, 4]),
     }
 )
 
 
 def new(strategy: str, fates: dict[str, Any]) -> FakeTrainer:
-    session = BudgetSession(BudgetAllocator(strategy, bounds=(2, 16)))
+    fates = dict(fates)
+    session = BudgetSession(BudgetAllocator(strategy, bounds=(2, 16), pilot=fates.pop("pilot", 0)))
     session.begin(2 * NUM_STEPS)
     return FakeTrainer(session, **fates)
 
@@ -41,9 +43,9 @@ def test_nothing_is_counted_twice_and_nothing_that_came_in_time_is_lost(
     trainer = new(strategy, fates)
     taken, seen = [], trainer.session.allocator.observe
 
-    def observe(ids: list[int], successes: list[float]) -> None:
+    def observe(ids: list[int], successes: list[float], in_pilot: list[bool]) -> None:
         taken.append(len(ids))
-        seen(ids, successes)
+        seen(ids, successes, in_pilot)
 
     trainer.session.allocator.observe = observe  # type: ignore[method-assign]
     finished = [trainer.step() for _ in range(NUM_STEPS)]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from coba_rl.allocation import Allocation
+from coba_rl.allocation import Allocation, BudgetAllocator
 from coba_rl.allocation.strategies import make_strategy
 from coba_rl.config_file import validated
-from coba_rl.errors import ConfigError, OptionError
+from coba_rl.errors import ConfigError, InfeasibleBudgetError, OptionError
 from coba_rl.lab.config import LabConfig
 from coba_rl.lab.grpo import advantages, surrogate, update
 from coba_rl.lab.measures import mechanism
@@ -148,6 +149,36 @@ def run_with(**changes: Any) -> tuple[LabResult, list[Allocation]]:
     config = SHORT.model_copy(update={"train_prompts": 16, "steps": 4, **changes})
     allocations: list[Allocation] = []
     return LabRun(config, on_step=lambda _, allocation: allocations.append(allocation)).run(), allocations
+
+
+def test_two_rounds_spend_the_same_total_and_are_observed_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, told = [], []
+    observe = BudgetAllocator.observe
+
+    def listen(self: BudgetAllocator, ids: Any, successes: Any, in_pilot: Any) -> None:
+        told.append(Counter(prompt_id for prompt_id, first in zip(ids, in_pilot, strict=True) if first))
+        assert len(ids) == len(successes) == 8 * 16
+        observe(self, ids, successes, in_pilot)
+
+    monkeypatch.setattr(BudgetAllocator, "observe", listen)
+    config = SHORT.model_copy(update={"pilot": 5})
+    run, again = LabRun(config, lambda _, allocation: given.append(allocation)), LabRun(config)
+    assert run.run().curve == again.run().curve
+    for allocation, pilots in zip(given, told[:3], strict=True):
+        assert pilots == dict.fromkeys(allocation.prompt_ids, 5)
+        assert allocation.total == 8 * 16
+        assert allocation.budgets.min() >= 5
+        assert len({*allocation.budgets.tolist()}) > 1
+
+
+def test_a_pilot_of_the_whole_step_is_a_step_of_even_budgets() -> None:
+    whole, even = (SHORT.model_copy(update=update) for update in ({"pilot": 16}, {"strategy": "uniform"}))
+    assert LabRun(whole).run().curve == LabRun(even).run().curve
+
+
+def test_a_pilot_that_does_not_fit_is_refused_before_the_run() -> None:
+    with pytest.raises(InfeasibleBudgetError, match="pilot of 17 for each of 8 prompts"):
+        SHORT.model_copy(update={"pilot": 17}).make_allocator()
 
 
 def test_weights_leave_the_rollouts_even() -> None:

@@ -20,6 +20,7 @@ PROMPTS, MEAN = 4, 4
 @pytest.mark.trl
 class TestTrl(HostConformance):
     loses_rollouts = False
+    has_two_rounds = True
     tiny: Tiny
 
     @pytest.fixture(autouse=True)
@@ -27,12 +28,13 @@ class TestTrl(HostConformance):
         self.tiny = tiny
 
     def train(self, spec: AllocatorSpec, judge: Judge, folder: Path, steps: int, *, resume: bool) -> Trained:
-        def judged(prompts: list[str], prompt_id: list[str], **_: Any) -> list[float | None]:
-            counted: Counter[str] = Counter()
+        counted: Counter[tuple[str, int]] = Counter()  # through the waves of a step
+
+        def judged(prompt_id: list[str], trainer_state: Any, **_: Any) -> list[float | None]:
             scores = []
             for one in prompt_id:
-                scores.append(judge(one, counted[one]))
-                counted[one] += 1
+                scores.append(judge(one, counted[one, trainer_state.global_step]))
+                counted[one, trainer_state.global_step] += 1
             return scores
 
         data = prompts(12).add_column("prompt_id", [f"prompt {i}" for i in range(12)])
@@ -41,6 +43,7 @@ class TestTrl(HostConformance):
             rewards=judged,
             output_dir=str(folder),
             strategy=spec.strategy,
+            pilot=spec.pilot,
             min_budget=spec.bounds[0],
             max_budget=spec.bounds[1],
             per_device_train_batch_size=PROMPTS * MEAN,

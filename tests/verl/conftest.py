@@ -193,7 +193,8 @@ class FakeQueue:
         from transfer_queue import KVBatchMeta
 
         for name in fields.keys():  # noqa: SIM118  a TensorDict is no dictionary
-            for key, value in zip(keys, fields[name].unbind(), strict=True):
+            values = fields[name].unbind() if hasattr(fields[name], "unbind") else fields[name]
+            for key, value in zip(keys, values, strict=True):
                 self.rows[key][name] = value
         return KVBatchMeta(partition_id=partition_id, keys=keys, tags=[{} for _ in keys])
 
@@ -201,10 +202,10 @@ class FakeQueue:
 @pytest.fixture
 def queue(monkeypatch: pytest.MonkeyPatch) -> FakeQueue:
     """The queue that the host reads from and writes to."""
-    from coba_rl.hosts.verl import outcomes, weights
+    from coba_rl.hosts.verl import outcomes, rounds, weights
 
     fake = FakeQueue()
-    for module in (outcomes, weights):
+    for module in (outcomes, rounds, weights):
         monkeypatch.setattr(module, "tq", fake)
     return fake
 
@@ -212,7 +213,7 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> FakeQueue:
 @pytest.fixture
 def stand_ins(monkeypatch: pytest.MonkeyPatch, queue: FakeQueue) -> SimpleNamespace:
     """What the trainer hands to verl, and what verl would hand back."""
-    seen = SimpleNamespace(submitted=None, saved=[], loads=0, queue=queue)
+    seen = SimpleNamespace(submitted=None, submissions=[], saved=[], loads=0, queue=queue)
     from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
     from coba_rl.hosts.state import read_state
@@ -221,6 +222,7 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch, queue: FakeQueue) -> SimpleNamesp
 
     def submit(self: Any, batch: Any) -> int:
         seen.submitted = batch
+        seen.submissions.append(batch)
         return len(batch)
 
     def save(self: Any) -> None:

@@ -45,7 +45,14 @@ SYMBOLS = {
     ("verl.experimental.agent_loop.agent_loop", "register"): ["agent_name"],
     ("verl.experimental.agent_loop.single_turn_agent_loop", "SingleTurnAgentLoop"): None,
     ("verl.utils.distributed", "initialize_global_process_group_ray"): ["timeout_second", "backend"],
-    ("verl.trainer.ppo.v1.replay_buffer", "ReplayBuffer.sample"): None,
+    ("verl.trainer.ppo.v1.replay_buffer", "ReplayBuffer.sample"): [
+        "global_steps",
+        "partition_id",
+        "batch_size",
+    ],
+    ("verl.utils.tensordict_utils", "index_select_tensor_dict"): ["batch", "indices"],
+    ("verl.utils.tensordict_utils", "assign_non_tensor_stack"): ["tensor_dict", "key", "val"],
+    ("verl.utils.tensordict_utils", "get_tensordict"): ["tensor_dict"],
 }
 
 SOURCES = {
@@ -60,6 +67,24 @@ SOURCES = {
     "a filtered or surplus group is cleared by _clear_groups": (
         "verl.trainer.ppo.v1.replay_buffer",
         ["self._clear_groups(partition_id, evicted_uids)", "self._clear_groups(partition_id, surplus_uids)"],
+    ),
+    "a step's rollouts are waited for in one call": (
+        BASE,
+        ["self.replay_buffer.sample(\n                global_steps=self.global_steps,"],
+    ),
+    "rows of a batch stay in the TransferQueue when its prompts are taken": (
+        "verl.trainer.ppo.v1.replay_buffer",
+        ["tq.kv_clear(partition_id=partition_id, keys=selected_prompt_uids)"],
+    ),
+    "rollouts are compared by the field uid": (
+        BASE,
+        ['data.non_tensor_batch["uid"] = np.array(data.batch.pop("uid").tolist()'],
+    ),
+    "rewards come with the rollouts unless the reward model shares the trainer's devices": (
+        "verl.experimental.reward_loop.reward_loop",
+        [
+            "if not self.config.reward.reward_model.enable or self.config.reward.reward_model.enable_resource_pool"
+        ],
     ),
     "refills are submitted like the step's batch": (BASE, ["refill_fn=self._add_prompts_to_generate"]),
     "advantages are a nested field of the TransferQueue that _compute_advantage writes": (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,29 @@ def test_filtered_groups_are_refilled_and_observed(run_job: RunJob, tmp_path: Pa
         rates = [record["successes"] / record["attempts"] for record in records]
         assert metrics["coba/score_per_prompt"] == pytest.approx(sum(rates) / len(rates))
     assert dead > 0
+
+
+def test_the_rest_of_a_step_follows_what_its_pilot_scored(run_job: RunJob, tmp_path: Path) -> None:
+    job = run_job(
+        tmp_path,
+        *COBA,
+        "+algorithm.coba.pilot=3",
+        "+algorithm.coba.success_key=score",
+        f"trainer.rollout_data_dir={tmp_path / 'rollouts'}",
+        "trainer.total_training_steps=3",
+    )
+    assert sorted(job.metrics) == [1, 2, 3]
+    assert len(set(job.budgets(1))) > 1  # nothing was known before this step
+    for step, metrics in job.metrics.items():
+        records = [record for record in job.allocations if record["step"] == step]
+        assert sum(record["budget"] for record in records) == PROMPTS * MEAN
+        assert min(record["budget"] for record in records) >= 3
+        assert all(record["attempts"] == record["budget"] for record in records)
+        assert metrics["coba/missing_rollouts"] == metrics["coba/padding_rows"] == 0
+        assert metrics["training/rollout_probs_diff_max"] < 1e-4  # both submissions met the same weights
+        trained = (tmp_path / "rollouts" / f"{step}.jsonl").read_text().splitlines()
+        of_prompts = Counter(json.loads(line)["input"] for line in trained)
+        assert sorted(of_prompts.values()) == sorted(job.budgets(step))
 
 
 def test_uniform_budgets_are_stock_verl(run_job: RunJob, tmp_path: Path) -> None:

@@ -54,6 +54,9 @@ def test_a_job_that_cannot_run_is_refused_at_the_start() -> None:
     options = CobaOptions.from_config({"min_budget": 6})
     with pytest.raises(InfeasibleBudgetError):
         options.check(options.allocator.build(), 8, 5, "grpo")
+    options = CobaOptions.from_config({"pilot": 6})
+    with pytest.raises(InfeasibleBudgetError, match="pilot of 6"):
+        options.check(options.allocator.build(), 8, 5, "grpo")
     options = CobaOptions.from_config({"min_budget": 1})
     with pytest.raises(ConfigError, match="min_budget=1"):
         options.check(options.allocator.build(), 8, 5, "grpo")

@@ -20,7 +20,7 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl_stand_ins import make_trainer, submit, use_data
 
 from coba_rl.allocation.strategies.decay import LinearDecay
-from coba_rl.errors import CobaError, StateError
+from coba_rl.errors import CobaError, ConfigError, StateError
 from coba_rl.hosts.state import STATE_FILE
 from coba_rl.hosts.verl.run_log import RunLog
 from coba_rl.hosts.verl.trainer import CobaTrainerSync
@@ -349,3 +349,40 @@ def test_a_strategy_is_told_the_length_of_the_training(
     make_trainer(tmp_path, 4, 2, strategy="linear-decay")
     assert told == [70]
     assert "identified by data_source and extra_info.index" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("algorithm.filter_groups.enable", True),
+        ("trainer.v1.sampler.sync_refill_failed_groups", True),
+        ("reward.reward_model.enable", True),
+    ],
+)
+def test_what_a_pilot_cannot_go_with_is_refused_at_the_start(
+    name: str, value: Any, tmp_path: Path, stand_ins: SimpleNamespace
+) -> None:
+    config = make_trainer(tmp_path, 4, 2, pilot=2).config
+    OmegaConf.update(config, name, value, force_add=True)
+    config.trainer.v1.trainer_mode = "coba_sync"
+    with pytest.raises(ConfigError, match=r"algorithm\.coba\.pilot=2 with .*=\w+: expected"):
+        CobaTrainerSync(config)
+
+
+def test_a_pilot_of_the_whole_step_is_submitted_once(
+    tmp_path: Path, stand_ins: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [f"uid-{i}_{k}_0" for i in range(2) for k in range(4)]
+    stand_ins.queue.rows = {key: stand_ins.queue.row(0.0, acc=1.0) for key in rows}
+    batch = KVBatchMeta(partition_id="train", keys=rows, tags=[{} for _ in rows])
+    buffer = SimpleNamespace(sample=lambda **_: (batch, {"taken": 1}))
+    monkeypatch.setattr(PPOTrainer, "_build_replay_buffer", lambda self: buffer)
+    trainer = make_trainer(tmp_path, 4, 2, pilot=4)
+    with pytest.warns(UserWarning, match="no subclass"):
+        sample = trainer._build_replay_buffer().sample
+    submit(trainer, stand_ins, ["a", "b"])
+    asked = {"global_steps": 1, "batch_size": 2}
+    assert sample(partition_id="val", **asked) == (batch, {"taken": 1})
+    assert sample(partition_id="train", **asked) == (batch, {"taken": 1})
+    assert len(stand_ins.submissions) == 1
+    assert trainer.session.finish(1).records[0].attempts == 4

@@ -13,7 +13,8 @@ from omegaconf import OmegaConf
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.utils import tensordict_utils as tu
 
-from coba_rl.hosts.verl.trainer import ROLLOUT_FIELD, CobaTrainerSync
+from coba_rl.hosts.verl.rounds import ROLLOUT_FIELD
+from coba_rl.hosts.verl.trainer import CobaTrainerSync
 
 
 def make_trainer(

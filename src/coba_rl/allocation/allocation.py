@@ -21,10 +21,14 @@ class Allocation:
     """(P,) estimates the budgets came from; NaN where unknown."""
     weights: np.ndarray | None = None
     """(P,) float64 factor of each prompt's advantages, mean 1; None in the mode `rollouts`."""
+    is_pilot: bool = False
+    """Whether these are the budgets of a first round, which is looked at before the rest is shared out."""
+    remaining: int = 0
+    """Rollouts of the step that a pilot leaves for the rest."""
 
     @property
     def total(self) -> int:
-        """Rollouts of the step."""
+        """Rollouts of all budgets."""
         return int(self.budgets.sum())
 
     @property

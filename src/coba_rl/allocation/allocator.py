@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import operator
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,18 +12,24 @@ from coba_rl.allocation.checks import (
     check_bounds,
     check_budgets,
     check_even,
+    check_in_pilot,
     check_mode,
+    check_num_allocations,
+    check_pilot,
     check_rates,
+    check_room,
     check_threshold,
+    check_total,
 )
-from coba_rl.allocation.estimators import Visits
-from coba_rl.allocation.metrics import measure_allocation, measure_outcomes, measure_weights
+from coba_rl.allocation.metrics import measure_allocation, measure_weights
+from coba_rl.allocation.outcomes import Outcomes
 from coba_rl.allocation.prompt_table import PromptId, check_prompt_ids
-from coba_rl.allocation.saved import check_version, saved_number
+from coba_rl.allocation.rounds import FirstRound
+from coba_rl.allocation.saved import check_fits, saved_number
 from coba_rl.allocation.solvers import even_split
 from coba_rl.allocation.strategies import Strategy, make_strategy
-from coba_rl.allocation.success import graded, reached
-from coba_rl.errors import OptionError, StateError
+from coba_rl.allocation.success import as_success
+from coba_rl.errors import CobaError, StateError
 
 STATE_VERSION = 1
 
@@ -41,6 +44,8 @@ class BudgetAllocator:
             its score is at least this, up to the rounding of float32: 0.9 is met by a float32 reward of 0.9.
         mode: `rollouts`: a prompt gets as many rollouts as the strategy gives it. `weights`: every prompt gets the
             same number, and what the strategy gives it says how much its advantages count.
+        pilot: Rollouts that every prompt gets in a first round, or `fewest` where that is more; what they score decides
+            who gets the rest. 0: one round.
         **options: Options of the strategy, see its fields.
 
     Raises:
@@ -64,12 +69,15 @@ class BudgetAllocator:
         bounds: tuple[int, int] = (2, 128),
         success_threshold: float | None = None,
         mode: str = "rollouts",
+        pilot: int = 0,
         **options: Any,
     ) -> None:
         self.strategy = make_strategy(strategy, **options)
         self.bounds = check_bounds(bounds)
         self.success_threshold = check_threshold(success_threshold)
         self.mode = check_mode(mode)
+        self.pilot = check_pilot(pilot, self.bounds, self.mode)
+        self._first_round: FirstRound | None = None
         self._step = 0
         self._allocation_metrics: dict[str, float] = {}
         self._outcome_metrics: dict[str, float] = {}
@@ -85,17 +93,21 @@ class BudgetAllocator:
         Raises:
             OptionError: Another value.
         """
-        if not isinstance(num_allocations, (int, np.integer)) or num_allocations < 1:
-            raise OptionError(
-                f"begin({num_allocations!r}): expected the allocations of the whole training, at least 1."
-            )
-        self.strategy.begin(int(num_allocations))
+        self.strategy.begin(check_num_allocations(num_allocations))
+
+    def check_feasible(self, num_prompts: int, total: int) -> None:
+        """Raise `InfeasibleBudgetError` where `allocate` would for so many prompts."""
+        self.strategy.check_feasible(num_prompts, total, *self.bounds)
+        if self.mode == "weights":
+            check_even(num_prompts, total)
+        if self.pilot:
+            check_room(num_prompts, total, max(self.bounds[0], self.pilot))
 
     @np.errstate(under="ignore")  # a gain that rounds to 0 is 0, whatever the caller's settings
     def allocate(
         self, prompt_ids: Iterable[PromptId], total: int, pass_rates: np.ndarray | None = None
     ) -> Allocation:
-        """Share out one step's rollouts.
+        """Share out one step's rollouts; with a pilot, those of the first round.
 
         Args:
             prompt_ids: One id (str or int) a prompt of the batch. Rows with the same id get a budget each
@@ -107,29 +119,57 @@ class BudgetAllocator:
         Returns:
             Budgets within the bounds that sum to `total` exactly. An empty batch with total 0 gives an empty
             allocation. In the mode `weights` every budget is total/P, and prompt i, which the strategy gave B_i, has
-            the weight B_i·P/total.
+            the weight B_i·P/total. With a pilot, every budget is the pilot's, and `allocate_rest` has the others.
 
         Raises:
             InfeasibleBudgetError: `total` is below P·fewest or above P·most; in the mode `weights`, it is no multiple
-                of P.
+                of P; or it does not hold the pilot.
             CobaError: The strategy's budgets are not whole numbers within the bounds that sum to the total.
             TypeError: An id is not str or int, or the total is not a whole number.
             ValueError: `pass_rates` is not one number in [0, 1] (or NaN) a prompt.
         """
         ids = check_prompt_ids(prompt_ids)
-        try:
-            total = operator.index(total)
-        except TypeError:
-            raise TypeError(f"total={total!r}: expected a whole number of rollouts (an int).") from None
-        low, high = self.bounds
-        self.strategy.check_feasible(len(ids), total, low, high)
-        if self.mode == "weights":
-            check_even(len(ids), total)
-        pass_rates = (
-            self.strategy.pass_rates(ids) if pass_rates is None else check_rates(pass_rates, len(ids))
-        )
-        given = self.strategy.allocate(pass_rates, total, low, high)
-        budgets = check_budgets(given, len(ids), total, self.bounds, type(self.strategy).__name__)
+        total = check_total(total)
+        self.check_feasible(len(ids), total)
+        is_known = pass_rates is not None
+        pass_rates = check_rates(pass_rates, len(ids)) if is_known else self.strategy.pass_rates(ids)
+        if not self.pilot:
+            return self._share_out(ids, total, self.bounds[0], pass_rates)
+        self._first_round = FirstRound(ids, total, max(self.bounds[0], self.pilot), pass_rates, is_known)
+        return self._first_round.allocation
+
+    @np.errstate(under="ignore")
+    def allocate_rest(self, successes: Sequence[float | None] | np.ndarray) -> Allocation:
+        """Share out what a pilot left, by the pass rates that its outcomes give.
+
+        Nothing is learnt from them yet: `observe` takes in the rollouts of both rounds together.
+
+        Args:
+            successes: (R,) success of each rollout of the pilot, in the order of its `repeat_index`; None or NaN is no
+                attempt, or a rollout that did not come back.
+
+        Returns:
+            Whole budgets, those of the pilot included, within the bounds and at least the pilot's; their sum is the
+            total that `allocate` was given. The pass rates are those after the look, or those given to `allocate`.
+
+        Raises:
+            CobaError: No pilot is under way, or the strategy's budgets do not fit.
+            ValueError: Not one success a rollout of the pilot, or a graded success outside [0, 1].
+        """
+        if self._first_round is None:
+            raise CobaError(
+                "allocate_rest() without a pilot under way: call allocate() first, of an allocator with pilot=1 or more, and "
+                "allocate_rest() once after it."
+            )
+        first = self._first_round
+        pass_rates = first.look(self.strategy, self.success(successes))
+        whole = self._share_out(first.prompt_ids, first.total, first.each, pass_rates)
+        self._first_round = None
+        return whole
+
+    def _share_out(self, ids: list[PromptId], total: int, low: int, pass_rates: np.ndarray) -> Allocation:
+        given = self.strategy.allocate(pass_rates, total, low, self.bounds[1])
+        budgets = check_budgets(given, len(ids), total, (low, self.bounds[1]), type(self.strategy).__name__)
         weights = None
         if self.mode == "weights":
             budgets, weights = even_split(total, len(ids)), budgets * len(ids) / max(total, 1)
@@ -143,21 +183,29 @@ class BudgetAllocator:
 
     def preview(self, prompt_ids: Iterable[PromptId], total: int) -> Allocation:
         """What `allocate` would return, without its traces: no metrics, no step for strategies that count them."""
-        before = self._progress()
+        before, first_round = self._progress(), self._first_round
         try:
             return self.allocate(prompt_ids, total)
         finally:
             self._restore(before)
+            self._first_round = first_round
 
-    def observe(self, prompt_ids: Iterable[PromptId], successes: Sequence[float | None] | np.ndarray) -> None:
+    def observe(
+        self,
+        prompt_ids: Iterable[PromptId],
+        successes: Sequence[float | None] | np.ndarray,
+        in_pilot: Sequence[bool] | np.ndarray | None = None,
+    ) -> None:
         """Take in what one step's rollouts scored.
 
         Args:
             prompt_ids: (R,) the prompt of each rollout, in any order. Only rollouts that came back count.
             successes: (R,) success of each rollout. None or NaN is no attempt: neither pass nor failure.
+            in_pilot: (R,) whether each rollout was of the pilot; needed with one. How many rollouts a prompt gets
+                beyond it depends on what it scored, so the share of all that passed is no unbiased pass rate.
 
         Raises:
-            ValueError: Lengths differ, or a graded success lies outside [0, 1].
+            ValueError: Lengths differ, a graded success lies outside [0, 1], or `in_pilot` is missing.
             TypeError: An id is not str or int.
         """
         ids = check_prompt_ids(prompt_ids)
@@ -166,24 +214,10 @@ class BudgetAllocator:
             raise ValueError(
                 f"{len(ids)} prompt ids but {len(success_R)} successes: expected one of each a rollout."
             )
-        # In one order whatever the order of arrival, so that sums round alike.
-        distinct = sorted(set(ids), key=lambda prompt_id: (isinstance(prompt_id, str), prompt_id))
-        position = {prompt_id: i for i, prompt_id in enumerate(distinct)}
-        group_R = np.fromiter((position[i] for i in ids), np.int64, len(ids))
-        order = np.lexsort((success_R, group_R))
-        group_R, success_R = group_R[order], success_R[order]
-        judged_R = ~np.isnan(success_R)
-        attempts_P = np.bincount(group_R[judged_R], minlength=len(position)).astype(float)
-        successes_P = np.bincount(group_R[judged_R], success_R[judged_R], minlength=len(position))
-        tried = attempts_P > 0
-        self._outcome_metrics = {"unjudged_rollouts": float((~judged_R).sum())}
-        if not tried.any():
-            return
-        self._outcome_metrics |= measure_outcomes(
-            success_R[judged_R], group_R[judged_R], attempts_P, successes_P
-        )
-        visited = [prompt_id for prompt_id, was_tried in zip(distinct, tried, strict=True) if was_tried]
-        self.strategy.observe(Visits(visited, successes_P[tried], attempts_P[tried]))
+        outcomes = Outcomes(ids, success_R, check_in_pilot(in_pilot, len(ids), self.pilot))
+        self._outcome_metrics = outcomes.metrics()
+        if outcomes.visits is not None:
+            self.strategy.observe(outcomes.visits)
 
     def success(self, scores: Sequence[float | None] | np.ndarray) -> np.ndarray:
         """(R,) success of each rollout in [0, 1], by the threshold if there is one; NaN is no attempt.
@@ -200,19 +234,7 @@ class BudgetAllocator:
             >>> BudgetAllocator().success([1.0000001, -1e-8]).tolist()
             [1.0, 0.0]
         """
-        if not isinstance(scores, np.ndarray) or scores.dtype == object:
-            scores = np.array([math.nan if value is None else value for value in scores], dtype=float)
-        if scores.ndim != 1:
-            raise ValueError(f"successes have the shape {scores.shape}: expected one number a rollout.")
-        if self.success_threshold is not None:
-            return np.where(np.isnan(scores), np.nan, reached(scores, self.success_threshold))
-        try:
-            return graded(scores)
-        except ValueError as error:
-            raise ValueError(
-                f"success {error}: expected 0/1 or a graded success. For rewards on another scale set "
-                "success_threshold."
-            ) from None
+        return as_success(scores, self.success_threshold)
 
     def metrics(self) -> dict[str, float]:
         """Finite numbers for the run's log: the last allocation, and the outcomes of the last `observe`."""
@@ -238,6 +260,7 @@ class BudgetAllocator:
             "bounds": list(self.bounds),
             "success_threshold": self.success_threshold,
             "mode": self.mode,
+            "pilot": self.pilot,
             "step": self._step,
             "strategy_state": self.strategy.state_dict(),
             "allocation_metrics": dict(self._allocation_metrics),
@@ -247,7 +270,7 @@ class BudgetAllocator:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned; the allocator then continues bit for bit.
 
-        Changed options, bounds and mode are used from now on, with a warning; another strategy is refused. When
+        Changed options, bounds, mode and pilot are used from now on, with a warning; another strategy is refused. When
         this raises, the allocator is as it was. Arrays in the state become the allocator's own.
 
         Raises:
@@ -255,7 +278,7 @@ class BudgetAllocator:
         """
         before = self.strategy.state_dict()
         try:
-            self._check_state(state)
+            check_fits(state, self._progress(), ("bounds", "success_threshold", "mode", "pilot"))
             prompts = self.strategy.prompts.restored(state["prompts"])
             self._restore(state)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -265,7 +288,7 @@ class BudgetAllocator:
             raise StateError(
                 f"The saved allocator state is damaged ({type(error).__name__}: {error}). Use another checkpoint."
             ) from error
-        self.strategy.prompts = prompts
+        self.strategy.prompts, self._first_round = prompts, None
 
     def _restore(self, progress: dict[str, Any]) -> None:
         self.strategy.load_state_dict(progress["strategy_state"])
@@ -279,20 +302,3 @@ class BudgetAllocator:
             allocation_metrics,
             outcome_metrics,
         )
-
-    def _check_state(self, state: dict[str, Any]) -> None:
-        if not isinstance(state, dict) or "version" not in state:
-            raise StateError(f"Not an allocator state: {type(state).__name__} without a version.")
-        check_version("The allocator state", state["version"], STATE_VERSION)
-        if state.get("strategy") != self.strategy.name:
-            raise StateError(
-                f"The state was saved by strategy {state.get('strategy')!r}, this run uses "
-                f"{self.strategy.name!r}. Resume with the saved strategy or start a new run."
-            )
-        own = {"bounds": list(self.bounds), "success_threshold": self.success_threshold, "mode": self.mode}
-        now = {**self.strategy.options(), **own}
-        then = {**(state.get("options") or {}), **{name: state.get(name) for name in own}}
-        changed = sorted(name for name in now if then.get(name) != now[name])
-        if changed:
-            listed = ", ".join(f"{name}: {then.get(name)!r} → {now[name]!r}" for name in changed)
-            warnings.warn(f"Resuming with changed allocation options ({listed}).", stacklevel=3)

@@ -40,6 +40,50 @@ def check_mode(mode: Any) -> str:
     return mode
 
 
+def check_pilot(pilot: Any, bounds: tuple[int, int], mode: str) -> int:
+    """Rollouts of every prompt in a first round; 0: one round.
+
+    Raises:
+        OptionError: No whole number from 0 to the most rollouts of a prompt, or a first round in the mode `weights`.
+    """
+    if isinstance(pilot, bool) or not isinstance(pilot, (int, np.integer)) or not 0 <= pilot <= bounds[1]:
+        raise OptionError(
+            f"pilot={pilot!r}: expected a whole number of rollouts from 0 (one round) to {bounds[1]}, the most of a prompt."
+        )
+    if pilot and mode == "weights":
+        raise OptionError(
+            f"pilot={pilot!r} with mode='weights', where every prompt gets as many rollouts whatever the pilot shows: "
+            "expected one of them. Leave the other out."
+        )
+    return int(pilot)
+
+
+def check_room(num_prompts: int, total: int, each: int) -> None:
+    """Raise `InfeasibleBudgetError` unless `total` holds a pilot of `each` rollouts a prompt."""
+    if num_prompts * each > total:
+        raise InfeasibleBudgetError(
+            f"total={total} rollouts cannot hold a pilot of {each} for each of {num_prompts} prompts: expected at least "
+            f"{num_prompts * each}. Lower pilot to at most {total // num_prompts}, or raise the total."
+        )
+
+
+def check_in_pilot(in_pilot: Any, num_rollouts: int, pilot: int) -> np.ndarray:
+    """(R,) bool: whether each rollout was of the first round; all were where there is no other.
+
+    Raises:
+        ValueError: Not one truth value a rollout, or none with a pilot.
+    """
+    if in_pilot is None and not pilot:
+        return np.ones(num_rollouts, dtype=bool)
+    flags = np.asarray(in_pilot)
+    if flags.shape == (num_rollouts,) and (flags.dtype == bool or not num_rollouts):
+        return flags.astype(bool)
+    raise ValueError(
+        f"in_pilot={in_pilot!r} with pilot={pilot}: expected true or false for each of {num_rollouts} rollouts, true for "
+        "those of the first round."
+    )
+
+
 def check_even(num_prompts: int, total: int) -> None:
     """Raise `InfeasibleBudgetError` unless `total` can be split evenly."""
     if num_prompts and total % num_prompts:
@@ -47,6 +91,31 @@ def check_even(num_prompts: int, total: int) -> None:
             f"total={total} rollouts in the mode 'weights', where each of {num_prompts} prompts gets as many: expected a "
             f"multiple of {num_prompts}, such as {num_prompts * math.ceil(total / num_prompts)}."
         )
+
+
+def check_num_allocations(num_allocations: Any) -> int:
+    """Allocations of a whole training.
+
+    Raises:
+        OptionError: No whole number of at least 1.
+    """
+    if isinstance(num_allocations, (int, np.integer)) and num_allocations >= 1:
+        return int(num_allocations)
+    raise OptionError(
+        f"begin({num_allocations!r}): expected the allocations of the whole training, at least 1."
+    )
+
+
+def check_total(total: Any) -> int:
+    """Rollouts of a step.
+
+    Raises:
+        TypeError: No whole number.
+    """
+    try:
+        return operator.index(total)
+    except TypeError:
+        raise TypeError(f"total={total!r}: expected a whole number of rollouts (an int).") from None
 
 
 def check_threshold(threshold: Any) -> float | None:

@@ -48,14 +48,13 @@ def measure_weights(weight_P: np.ndarray | None) -> dict[str, float]:
 def measure_outcomes(
     success_R: np.ndarray, group_R: np.ndarray, attempts_P: np.ndarray, successes_P: np.ndarray
 ) -> dict[str, float]:
-    """Dead groups and success, on raw success: a group is dead when its rollouts all scored alike."""
+    """Dead groups and the success of a rollout, on raw success: a group is dead when its rollouts all scored alike."""
     tried = attempts_P > 0
     mean_P = np.divide(successes_P, attempts_P, out=np.zeros_like(successes_P), where=tried)
     spread_P = np.zeros(len(attempts_P))
     np.maximum.at(spread_P, group_R, np.abs(success_R - mean_P[group_R]))
     dead = tried & (spread_P < 1e-6)
     return {
-        "success_per_prompt": float(mean_P[tried].mean()),
         "success_per_rollout": float(success_R.mean()),
         "dead_groups": float(dead.sum() / tried.sum()),
         "dead_groups_all_right": float((dead & (mean_P > 0.5)).sum() / tried.sum()),

@@ -116,6 +116,16 @@ class PromptTable:
             row_P = self._find(key_P)
         return row_P
 
+    def excerpt(self, prompt_ids: Sequence[PromptId]) -> PromptTable:
+        """A table like this one that holds copies of the rows of some prompts; those never seen are passed over."""
+        row = np.unique(self.rows(prompt_ids))
+        row = row[row >= 0]
+        table = PromptTable(self._kinds)
+        table._append(self._key_of[row])
+        for name, values in table._columns.items():
+            values[: len(row)] = self._columns[name][row]
+        return table
+
     def _find(self, key_P: np.ndarray) -> np.ndarray:
         row_P = np.full(len(key_P), _EMPTY, dtype=np.int64)
         if not self._num_rows:

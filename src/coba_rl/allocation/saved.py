@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,33 @@ def check_version(what: str, found: Any, known: int) -> None:
         raise StateError(
             f"{what} has version {found!r}, this coba-rl reads version {known}. Install the coba-rl that wrote it."
         )
+
+
+def check_fits(state: Any, now: dict[str, Any], kept: tuple[str, ...]) -> None:
+    """Refuse what no allocator like this one saved; warn of options that have changed since.
+
+    Args:
+        state: What was saved.
+        now: The state of the allocator that is to go on.
+        kept: What is an option beside those of the strategy.
+
+    Raises:
+        StateError: Not the state of an allocator, or of one with another version or strategy.
+    """
+    if not isinstance(state, dict) or "version" not in state:
+        raise StateError(f"Not an allocator state: {type(state).__name__} without a version.")
+    check_version("The allocator state", state["version"], now["version"])
+    if state.get("strategy") != now["strategy"]:
+        raise StateError(
+            f"The state was saved by strategy {state.get('strategy')!r}, this run uses {now['strategy']!r}. Resume with "
+            "the saved strategy or start a new run."
+        )
+    after = {**now["options"], **{name: now[name] for name in kept}}
+    before = {**(state.get("options") or {}), **{name: state.get(name) for name in kept}}
+    changed = sorted(name for name in after if before.get(name) != after[name])
+    if changed:
+        listed = ", ".join(f"{name}: {before.get(name)!r} → {after[name]!r}" for name in changed)
+        warnings.warn(f"Resuming with changed allocation options ({listed}).", stacklevel=3)
 
 
 def saved_number(state: dict[str, Any], name: str, low: float = -math.inf, high: float = math.inf) -> float:

@@ -10,7 +10,7 @@ from coba_rl.allocation.allocator import BudgetAllocator
 from coba_rl.allocation.strategies import Strategy, make_strategy, strategy_class
 from coba_rl.errors import OptionError, suggestion
 
-_OWN = ("strategy", "min_budget", "max_budget", "success_threshold", "mode")
+_OWN = ("strategy", "min_budget", "max_budget", "success_threshold", "mode", "pilot")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +31,8 @@ class AllocatorSpec:
     """Score from which a rollout is a success; None: the score is graded success in [0, 1]."""
     mode: str = "rollouts"
     """`rollouts` or `weights`: what the strategy's budgets are, see `BudgetAllocator`."""
+    pilot: int = 0
+    """Rollouts of every prompt in a first round, which is looked at before the rest is shared out; 0: one round."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the strategy."""
 
@@ -41,8 +43,8 @@ class AllocatorSpec:
         """The spec that a section of a configuration file or a command line describes.
 
         Args:
-            section: `strategy`, `min_budget`, `max_budget`, `success_threshold`, `mode`; every other key is an option of the
-                strategy. Keys that are missing have their defaults.
+            section: `strategy`, `min_budget`, `max_budget`, `success_threshold`, `mode`, `pilot`; every other key is an option
+                of the strategy. Keys that are missing have their defaults.
             where: Name of the section, for messages, e.g. `algorithm.coba.`.
             neighbours: Keys of the section that were taken out, which a misspelt key may have meant.
 
@@ -71,6 +73,7 @@ class AllocatorSpec:
             bounds=(section.get("min_budget", low), section.get("max_budget", high)),
             success_threshold=section.get("success_threshold"),
             mode=section.get("mode", cls.mode),
+            pilot=section.get("pilot", cls.pilot),
             options={key: value for key, value in section.items() if key not in _OWN},
         )
 
@@ -84,5 +87,9 @@ class AllocatorSpec:
         # Made here, for an option may have the name of an argument of the allocator.
         strategy = make_strategy(self.strategy, **self.options)
         return BudgetAllocator(
-            strategy, bounds=self.bounds, success_threshold=self.success_threshold, mode=self.mode
+            strategy,
+            bounds=self.bounds,
+            success_threshold=self.success_threshold,
+            mode=self.mode,
+            pilot=self.pilot,
         )

@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 _ROUNDING = 1e-6
 """Relative error of a sum of a few float32 numbers, as hosts keep their rewards."""
+
+
+def as_success(scores: Any, threshold: float | None) -> np.ndarray:
+    """(R,) success of each rollout in [0, 1], by the threshold if there is one; NaN is no attempt.
+
+    Args:
+        scores: (R,) what the verifier said; None or NaN is no attempt.
+        threshold: The score from which on a rollout succeeds; None: scores are graded success.
+
+    Raises:
+        ValueError: Not one number a rollout; or, without a threshold, one outside [0, 1] by more than rounding.
+    """
+    if not isinstance(scores, np.ndarray) or scores.dtype == object:
+        scores = np.array([math.nan if value is None else value for value in scores], dtype=float)
+    if scores.ndim != 1:
+        raise ValueError(f"successes have the shape {scores.shape}: expected one number a rollout.")
+    if threshold is not None:
+        return np.where(np.isnan(scores), np.nan, reached(scores, threshold))
+    try:
+        return graded(scores)
+    except ValueError as error:
+        raise ValueError(
+            f"success {error}: expected 0/1 or a graded success. For rewards on another scale set success_threshold."
+        ) from None
 
 
 def graded(values: Any) -> np.ndarray:

@@ -57,6 +57,8 @@ def allocate(
         raise OptionError(
             "--mode says what a trainer does with budgets, and a file of them is the same in both: leave it out."
         )
+    if "pilot" in section:
+        raise OptionError("--pilot needs rollouts to look at, and a file has none: leave it out.")
     section |= {"strategy": strategy, "min_budget": min_budget, "max_budget": max_budget}
     allocator = AllocatorSpec.from_mapping(section, "--").build()
     allocation = allocate_rates(allocator, read_rates(file), total)

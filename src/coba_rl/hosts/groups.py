@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -34,6 +35,8 @@ class Group:
     value: float
     """Of the prompt at the mean budget; NaN: the strategy has no value function, or nothing was known."""
     budget: int
+    pilot: int
+    """Rollouts whose number was fixed before any came back: those of the first round, or all where there is one."""
     came_back: dict[int, tuple[float, float]] = field(default_factory=dict)
     """Success and reward by index."""
 
@@ -47,9 +50,18 @@ class Group:
         """Success and reward of what came back, in the order of the index."""
         return [self.came_back[index] for index in sorted(self.came_back)]
 
+    def success_of(self, index: int) -> float:
+        """Of one rollout; NaN is no attempt, or one that has not come back."""
+        return self.came_back.get(index, (math.nan, math.nan))[0]
+
+    @property
+    def in_pilot(self) -> list[bool]:
+        """Whether each of `outcomes` is of the first round."""
+        return [index < self.pilot for index in sorted(self.came_back)]
+
     def as_row(self) -> list[Any]:
         """Fit for JSON; `from_row` reads it."""
-        planned = [self.prompt_id, or_none(self.pass_rate), or_none(self.value), self.budget]
+        planned = [self.prompt_id, or_none(self.pass_rate), or_none(self.value), self.budget, self.pilot]
         return [*planned, *([index, *map(or_none, pair)] for index, pair in self.came_back.items())]
 
     @classmethod
@@ -60,13 +72,13 @@ class Group:
             TypeError, ValueError: It is no such row.
 
         Example:
-            >>> group = Group("a", 0.5, math.nan, 2, {1: (1.0, math.nan)})
+            >>> group = Group("a", 0.5, math.nan, 2, 2, {1: (1.0, math.nan)})
             >>> Group.from_row(group.as_row()).as_row() == group.as_row()
             True
         """
-        prompt_id, pass_rate, value, budget, *came_back = row
+        prompt_id, pass_rate, value, budget, pilot, *came_back = row
         outcomes = {int(index): (_or_nan(success), _or_nan(reward)) for index, success, reward in came_back}
-        return cls(prompt_id, _or_nan(pass_rate), _or_nan(value), int(budget), outcomes)
+        return cls(prompt_id, _or_nan(pass_rate), _or_nan(value), int(budget), int(pilot), outcomes)
 
 
 def or_none(value: float) -> float | None:
@@ -76,3 +88,16 @@ def or_none(value: float) -> float | None:
 
 def _or_nan(value: float | None) -> float:
     return math.nan if value is None else float(value)
+
+
+def score_per_prompt(groups: Iterable[Group]) -> dict[str, float]:
+    """Mean over prompts of the mean reward of their rollouts, a pilot's where there was one; nothing where none is known.
+
+    A trainer's own mean is over the rollouts it trains on: a prompt counts as often as it has rollouts.
+    """
+    outcomes = [zip(group.outcomes, group.in_pilot, strict=True) for group in groups]
+    rewards = [
+        [reward for (_, reward), first in group if first and not math.isnan(reward)] for group in outcomes
+    ]
+    means = [sum(group) / len(group) for group in rewards if group]
+    return {"coba/score_per_prompt": sum(means) / len(means)} if means else {}

@@ -16,7 +16,7 @@ import numpy as np
 from coba_rl.allocation import Allocation, BudgetAllocator
 from coba_rl.allocation.prompt_table import PromptId
 from coba_rl.errors import CobaError, ConfigError, StateError
-from coba_rl.hosts.groups import Group, GroupId, Outcome, or_none
+from coba_rl.hosts.groups import Group, GroupId, Outcome, or_none, score_per_prompt
 from coba_rl.hosts.resume import changed_settings, lost_histories, order_of, other_order
 from coba_rl.hosts.state import STATE_FILE, read_state, write_state
 from coba_rl.records import AllocationRecord
@@ -35,7 +35,8 @@ class BudgetSession:
     """Plans a step's rollouts, takes their outcomes in any order and at any time, and observes them once a step.
 
     1. `begin(n)`: how many plans the whole training has, before the first one.
-    2. `plan(prompt_ids, total)`: budgets; opens a group a prompt.
+    2. `plan(prompt_ids, total)`: budgets; opens a group a prompt. With a pilot they are those of the first round, and
+       `plan_rest()` adds the others when its outcomes have been recorded.
     3. `record(outcomes)`: as they come, one by one, a group at a time, or all at once; the last of several with one
        index counts.
     4. `finish(step)`: the allocator observes all of them at once, and groups end. Call it once per policy version: an
@@ -102,8 +103,10 @@ class BudgetSession:
 
         Raises:
             InfeasibleBudgetError, TypeError: As `BudgetAllocator.allocate`.
-            CobaError: A group is open already.
+            CobaError: A group is open already, or a refill would need a pilot.
         """
+        if refill and self.allocator.pilot:
+            raise CobaError(f"A refill with pilot={self.allocator.pilot}: expected pilot=0, one round.")
         allocate = self.allocator.preview if refill else self.allocator.allocate
         allocation = allocate(prompt_ids, total)
         if self._agree is not None:
@@ -113,16 +116,44 @@ class BudgetSession:
         names = list(names)
         if len(set(names)) < len(names) or not self._groups.keys().isdisjoint(names):
             raise CobaError(f"groups={names}: expected a name for each that no open group has.")
-        values = self.allocator.strategy.value(allocation.pass_rates, total / max(num_prompts, 1))
-        if values is None:
-            values = np.full(num_prompts, np.nan)
-        columns = (allocation.pass_rates.tolist(), values.tolist(), allocation.budgets.tolist())
-        for name, prompt_id, *row in zip(names, allocation.prompt_ids, *columns, strict=True):
-            self._groups[name] = Group(prompt_id, *row)
+        for name, prompt_id, rate, value, budget in zip(
+            names, *self._columns(allocation, total), strict=True
+        ):
+            self._groups[name] = Group(prompt_id, rate, value, budget, pilot=budget)
         self._num_planned += num_prompts
         self._num_refills += num_prompts if refill else 0
         self._last_plan = names
         return allocation
+
+    def plan_rest(self) -> Allocation:
+        """Share out what the pilot of the last plan left, by the outcomes recorded by now, and add it to its groups.
+
+        A group's first rollouts are those of its pilot; what has not come back of them is no attempt.
+
+        Returns:
+            The whole budgets, those of the pilot included.
+
+        Raises:
+            CobaError: The last plan was no pilot, has its rest already, or a group of it is not open any more.
+        """
+        missing = [name for name in self._last_plan if name not in self._groups]
+        if missing:
+            raise CobaError(f"plan_rest() after groups {missing} of the plan ended: expected it before.")
+        groups = [self._groups[name] for name in self._last_plan]
+        successes = [group.success_of(index) for group in groups for index in range(group.pilot)]
+        allocation = self.allocator.allocate_rest(successes)
+        if self._agree is not None:
+            allocation = self._agree(allocation)
+        for group, _, *row in zip(groups, *self._columns(allocation, allocation.total), strict=True):
+            group.pass_rate, group.value, group.budget = row
+        return allocation
+
+    def _columns(self, allocation: Allocation, total: int) -> tuple[list[Any], ...]:
+        """(P,) ids, pass rates, values at the mean budget (NaN: there is none), and budgets."""
+        num_prompts = len(allocation.budgets)
+        values = self.allocator.strategy.value(allocation.pass_rates, total / max(num_prompts, 1))
+        values = [math.nan] * num_prompts if values is None else values.tolist()
+        return allocation.prompt_ids, allocation.pass_rates.tolist(), values, allocation.budgets.tolist()
 
     @property
     def open_groups(self) -> list[GroupId]:
@@ -196,13 +227,15 @@ class BudgetSession:
         # In the order of plan and index, whatever the order of arrival: sums of floats depend on it.
         came_back = [(group.prompt_id, success) for group in ending.values() for success, _ in group.outcomes]
         self.allocator.observe(
-            [prompt_id for prompt_id, _ in came_back], [success for _, success in came_back]
+            [prompt_id for prompt_id, _ in came_back],
+            [success for _, success in came_back],
+            [in_pilot for group in ending.values() for in_pilot in group.in_pilot],
         )
         self._groups = {name: group for name, group in self._groups.items() if name not in ending}
         rollouts = sum(group.budget for group in ending.values())
         metrics = {
             **self.allocator.metrics(),
-            **_score_per_prompt(ending.values()),
+            **score_per_prompt(ending.values()),
             "coba/rollouts": float(rollouts),
             "coba/missing_rollouts": float(rollouts - len(came_back)),
             "coba/late_rollouts": float(self._num_late),
@@ -277,13 +310,3 @@ class BudgetSession:
             *([] if ids is None else lost_histories(self.allocator.strategy, ids)),
             *other_order(order, self._data_order, amid_epoch=amid_epoch),
         ]
-
-
-def _score_per_prompt(groups: Iterable[Group]) -> dict[str, float]:
-    """Mean over prompts of the mean reward of their rollouts; nothing where no reward is known.
-
-    A trainer's own mean is over the rollouts it trains on: a prompt counts as often as it has rollouts.
-    """
-    rewards = [[reward for _, reward in group.outcomes if not math.isnan(reward)] for group in groups]
-    means = [sum(group) / len(group) for group in rewards if group]
-    return {"coba/score_per_prompt": sum(means) / len(means)} if means else {}

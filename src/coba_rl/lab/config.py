@@ -54,6 +54,8 @@ class LabConfig(BaseModel):
     """Most rollouts of a prompt."""
     mode: Literal["rollouts", "weights"] = "rollouts"
     """weights: every prompt gets the mean budget, and its advantages count in proportion to what the strategy gives it."""
+    pilot: int = Field(0, ge=0)
+    """Rollouts of every prompt in a first round, which is looked at before the rest is shared out; 0: one round."""
     per_prompt_weighting: bool = False
     """Multiply advantages by mean budget / budget, so that every prompt weighs the same in the gradient."""
     learning_rate: float = Field(1.5e-4, gt=0)
@@ -110,12 +112,17 @@ class LabConfig(BaseModel):
 
         Raises:
             OptionError, UnknownStrategyError: The strategy or its options, selection without a value, or weights
-                together with other weights or with selection.
+                together with other weights, with selection or with a pilot.
+            InfeasibleBudgetError: The bounds or the pilot do not fit the rollouts of a step.
         """
-        bounds = (self.min_budget, self.max_budget)
         allocator = AllocatorSpec(
-            strategy=self.strategy, bounds=bounds, mode=self.mode, options=self.options
+            strategy=self.strategy,
+            bounds=(self.min_budget, self.max_budget),
+            mode=self.mode,
+            pilot=self.pilot,
+            options=self.options,
         ).build()
+        allocator.check_feasible(self.prompts_per_step, self.rollouts_per_step)
         allocator.begin(self.steps)
         if self.mode == "weights" and (self.per_prompt_weighting or self.min_value_share):
             other = "per_prompt_weighting" if self.per_prompt_weighting else "min_value_share"

@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).parent.parent
 
 SOURCES = (
     "allocation", "option_types.py", "plugins.py", "lab/config.py", "lab/grpo.py", "lab/measures.py", "lab/policy.py", "lab/prefix_tree.py",
-    "lab/prefixes.py", "lab/qwen2.py", "lab/result.py", "lab/run.py",
+    "lab/prefixes.py", "lab/qwen2.py", "lab/result.py", "lab/rounds.py", "lab/run.py",
     "tasks/__init__.py", "tasks/base.py", "tasks/embedded.py", "tasks/generation.py", "tasks/policy.py", "tasks/prefix_scan.py",
     "tasks/string_transform.py", "policies",
 )  # fmt: skip

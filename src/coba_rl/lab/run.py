@@ -14,8 +14,9 @@ from coba_rl.errors import OptionError
 from coba_rl.lab.config import LabConfig
 from coba_rl.lab.grpo import surrogate, update
 from coba_rl.lab.measures import coverage, estimate_errors, mechanism
-from coba_rl.lab.policy import LabPolicy, UniqueRollouts
+from coba_rl.lab.policy import LabPolicy, ReadProblems, UniqueRollouts
 from coba_rl.lab.result import LabResult
+from coba_rl.lab.rounds import joined
 from coba_rl.tasks.base import Problem
 from coba_rl.tasks.policy import policy_path
 
@@ -119,10 +120,16 @@ class LabRun:
         truth = truth + self._config.lucky * (1.0 - truth)
         exact = truth if self._config.exact_pass_rates else None
         allocation = self._allocator.allocate(ids, self._config.rollouts_per_step, pass_rates=exact)
+        rollouts, score_U = self._roll_out(read, problems, rows, allocation.budgets)
+        pilot_U = rollouts.count_U
+        if allocation.is_pilot:
+            whole = self._allocator.allocate_rest(np.repeat(score_U, rollouts.count_U))
+            if allocation.remaining:
+                rest = self._roll_out(read, problems, rows, whole.budgets - allocation.budgets)
+                rollouts, score_U, pilot_U = joined(rollouts, score_U, *rest)
+            allocation = whole
         measured = self._measure(allocation, truth)
-        rollouts = read.sample(allocation.budgets, self._streams["sampling"])
-        rollouts, score_U = self._judge(problems, rows, rollouts)
-        self._observe(ids, rollouts, score_U)
+        self._observe(ids, rollouts, score_U, pilot_U)
         objective = surrogate(
             self.policy,
             problems,
@@ -162,6 +169,13 @@ class LabRun:
             measured if self._config.exact_pass_rates else measured | coverage(strategy, allocation, truth_P)
         )
 
+    def _roll_out(
+        self, read: ReadProblems, problems: Sequence[Problem], rows: np.ndarray, budget_P: np.ndarray
+    ) -> tuple[UniqueRollouts, np.ndarray]:
+        """Rollouts and (U,) their scores."""
+        rollouts = read.sample(budget_P, self._streams["sampling"])
+        return self._judge(problems, rows, rollouts)
+
     def _judge(
         self, problems: Sequence[Problem], rows: np.ndarray, rollouts: UniqueRollouts
     ) -> tuple[UniqueRollouts, np.ndarray]:
@@ -176,8 +190,9 @@ class LabRun:
         rollouts, before, is_lucky = rollouts.split(np.where(score_U == 1.0, 0, lucky))
         return rollouts, np.where(is_lucky, 1.0, score_U[before])
 
-    def _observe(self, ids: list[str], rollouts: UniqueRollouts, score_U: np.ndarray) -> None:
-        id_U = np.array(ids, dtype=object)[rollouts.prompt_U]
-        self._allocator.observe(
-            np.repeat(id_U, rollouts.count_U), np.repeat(score_U, rollouts.count_U).astype(float)
-        )
+    def _observe(
+        self, ids: list[str], rollouts: UniqueRollouts, score_U: np.ndarray, pilot_U: np.ndarray
+    ) -> None:
+        id_U, count_U = np.array(ids, dtype=object)[rollouts.prompt_U], rollouts.count_U
+        in_pilot = np.concatenate([np.arange(n) < k for n, k in zip(count_U, pilot_U, strict=True)])
+        self._allocator.observe(np.repeat(id_U, count_U), np.repeat(score_U, count_U).astype(float), in_pilot)

@@ -95,6 +95,19 @@ class EstimatorConformance(ABC):
                     f"estimates {rates[outside]} lie outside their {level:.0%} intervals"
                 )
 
+    def test_an_estimate_given_outcomes_is_that_after_them_and_leaves_no_trace(self) -> None:
+        straight, estimator = self.make(), self.make()
+        for visits in _stream(num_steps=8):
+            before = json.dumps(_state(estimator))
+            given = estimator.estimate_given(_PROBED, visits)
+            assert json.dumps(_state(estimator)) == before, "a look at outcomes changed the state"
+            straight.update(visits)
+            after = straight.estimate(_PROBED)
+            assert np.array_equal(given, after, equal_nan=True), (
+                "a look at outcomes gives other estimates than they"
+            )
+            estimator.update(visits)
+
     # Memory
 
     def test_a_restart_goes_on_bit_for_bit(self) -> None:

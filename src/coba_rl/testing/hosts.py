@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -40,6 +41,8 @@ class HostConformance(ABC):
 
     loses_rollouts: bool = True
     """Whether rollouts of this trainer can fail to come back."""
+    has_two_rounds: bool = False
+    """Whether this trainer generates a second round of rollouts after a pilot."""
 
     @abstractmethod
     def train(self, spec: AllocatorSpec, judge: Judge, folder: Path, steps: int, *, resume: bool) -> Trained:
@@ -93,6 +96,24 @@ class HostConformance(ABC):
         assert any(metrics["coba/missing_rollouts"] for _, metrics in finished)
         assert allocator.state_dict() == _replayed(finished, _lossy).state_dict()
 
+    def test_two_rounds_keep_the_total_and_are_observed_once(self) -> None:
+        if not self.has_two_rounds:
+            return
+        asked: Counter[tuple[PromptId, int]] = Counter()
+
+        def judge(prompt_id: PromptId, index: int) -> float:
+            asked[prompt_id, index] += 1
+            return _unjudged(prompt_id, index)
+
+        spec = _spec("coba", pilot=3)
+        with tempfile.TemporaryDirectory() as folder:
+            allocator, finished = self.train(spec, judge, Path(folder), 4, resume=False)
+        records = _records(finished)
+        given = Counter((record.prompt_id, i) for record in records for i in range(record.budget))
+        assert asked == given, f"rollouts judged {asked}, budgets given {given}"
+        assert min(record.budget for record in records) == 3, "no prompt was left with its pilot"
+        assert allocator.state_dict() == _replayed(finished, _unjudged, spec).state_dict()
+
     def test_the_strategy_is_told_the_length_of_the_training(self) -> None:
         finished = self._train("linear-decay", _graded, steps=3).finished  # refuses to allocate without
         alphas = [metrics["coba/alpha"] for _, metrics in finished]
@@ -113,8 +134,8 @@ class HostConformance(ABC):
             return self.train(_spec(strategy), judge, Path(folder), steps, resume=False)
 
 
-def _spec(strategy: str) -> AllocatorSpec:
-    return AllocatorSpec(strategy=strategy, bounds=(2, 32))
+def _spec(strategy: str, pilot: int = 0) -> AllocatorSpec:
+    return AllocatorSpec(strategy=strategy, bounds=(2, 32), pilot=pilot)
 
 
 def _records(finished: list[FinishedStep]) -> list[AllocationRecord]:
@@ -139,15 +160,20 @@ def _lossy(prompt_id: PromptId, index: int) -> float | None:
     return None if _draw(prompt_id, index, "lost") < 0.2 else _graded(prompt_id, index)
 
 
-def _replayed(finished: list[FinishedStep], judge: Judge) -> BudgetAllocator:
+def _replayed(
+    finished: list[FinishedStep], judge: Judge, spec: AllocatorSpec | None = None
+) -> BudgetAllocator:
     """The plain allocator that was asked and told the same."""
-    allocator = _spec("coba").build()
+    allocator = (spec or _spec("coba")).build()
     for records, _ in finished:
-        allocation = allocator.allocate([r.prompt_id for r in records], sum(r.budget for r in records))
+        ids = [record.prompt_id for record in records]
+        allocation = allocator.allocate(ids, sum(record.budget for record in records))
+        if allocation.is_pilot:
+            allocation = allocator.allocate_rest([judge(i, k) for i in ids for k in range(allocator.pilot)])
         assert allocation.budgets.tolist() == [record.budget for record in records]
-        scores = [(r.prompt_id, judge(r.prompt_id, i)) for r in records for i in range(r.budget)]
-        came_back = [(prompt_id, score) for prompt_id, score in scores if score is not None]
-        allocator.observe([prompt_id for prompt_id, _ in came_back], [score for _, score in came_back])
+        scores = [(r.prompt_id, judge(r.prompt_id, k), k) for r in records for k in range(r.budget)]
+        prompts, successes, numbers = zip(*[row for row in scores if row[1] is not None], strict=True)
+        allocator.observe(prompts, successes, [k < (allocator.pilot or math.inf) for k in numbers])
     return allocator
 
 
@@ -199,16 +225,25 @@ class FakeTrainer:
         names = [f"{self._number}/{prompt_id}" for prompt_id in ids]
         allocation = self.session.plan(ids, self.BATCH * self.mean_budget, groups=names)
         self._planned_at |= dict.fromkeys(names, self._number)
-        self._send_off(rng, names, allocation)
-        arrived = self._arriving.pop(self._number, [])
-        for i in rng.permutation(len(arrived)):
-            self.session.record([arrived[i]])
+        self._send_off(rng, names, allocation, [0] * self.BATCH)
+        self._take_in(rng)
+        if allocation.is_pilot:
+            self._send_off(rng, names, self.session.plan_rest(), allocation.budgets.tolist())
+            self._take_in(rng)
         young = [name for name, number in self._planned_at.items() if number > self._number - self.latest]
         return self.session.finish(self._number, waiting=young)
 
-    def _send_off(self, rng: np.random.Generator, names: list[str], allocation: Allocation) -> None:
-        for name, prompt_id, budget in zip(names, allocation.prompt_ids, allocation.budgets, strict=True):
-            for index in range(budget):
+    def _take_in(self, rng: np.random.Generator) -> None:
+        arrived = self._arriving.pop(self._number, [])
+        for i in rng.permutation(len(arrived)):
+            self.session.record([arrived[i]])
+
+    def _send_off(
+        self, rng: np.random.Generator, names: list[str], allocation: Allocation, sent: list[int]
+    ) -> None:
+        columns = names, allocation.prompt_ids, sent, allocation.budgets
+        for name, prompt_id, first, budget in zip(*columns, strict=True):
+            for index in range(first, budget):
                 happens = {what: rng.random() < chance for what, chance in self._chances.items()}
                 success = (
                     np.nan if happens["unjudged"] else float(rng.random() * self.NUM_PROMPTS < int(prompt_id))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from coba_rl.allocation import Allocation, BudgetAllocator, Strategy
+from coba_rl.allocation.estimators import Visits
 from coba_rl.errors import InfeasibleBudgetError
 
 _NUM_PROMPTS = 24
@@ -196,6 +197,32 @@ class StrategyConformance(ABC):
         outside = (rates < 0.0) | (rates > 1.0)  # NaN, "unknown", is in neither
         assert not outside.any(), f"pass rates outside [0, 1]: {rates[outside]}"
         assert not allocator.strategy.seen(["never seen"])[0]
+
+    def test_two_rounds_keep_total_bounds_and_pilot(self) -> None:
+        low, high = self.bounds
+        pilot = min(low + 1, high)
+        strategy = self.make()
+        strategy.begin(10)
+        allocator = BudgetAllocator(strategy, bounds=self.bounds, pilot=pilot)
+        rng = np.random.default_rng(0)
+        for total in _totals(_BATCH_SIZE, pilot, high):
+            ids = rng.permutation(_NUM_PROMPTS)[:_BATCH_SIZE]
+            first = allocator.allocate(ids, total)
+            _check(first, _BATCH_SIZE * pilot, pilot, pilot)
+            whole = allocator.allocate_rest(rng.choice([0.0, 1.0, np.nan], first.total))
+            _check(whole, total, pilot, high)
+            in_pilot = np.concatenate([np.arange(budget) < pilot for budget in whole.budgets])
+            allocator.observe(ids[whole.repeat_index], rng.choice([0.0, 1.0], total), in_pilot)
+
+    def test_a_look_at_outcomes_leaves_no_trace(self) -> None:
+        strategy = self.allocator().strategy
+        strategy.observe(Visits(["a", "b"], np.array([1.0, 2.0]), np.array([4.0, 4.0])))
+        before = json.dumps([strategy.state_dict(), strategy.prompts.state_dict()])
+        strategy.pass_rates_given(
+            ["a", "new"], Visits(["a", "new"], np.array([2.0, 0.0]), np.array([2.0, 2.0]))
+        )
+        after = json.dumps([strategy.state_dict(), strategy.prompts.state_dict()])
+        assert after == before, "a look at outcomes changed the state"
 
     def test_allocating_leaves_the_pass_rates_alone(self) -> None:
         low, high = self.bounds

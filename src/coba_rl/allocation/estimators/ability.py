@@ -142,6 +142,7 @@ class AbilityEstimator(PassRateEstimator):
         return mean, variance
 
     def update(self, visits: Visits) -> None:
+        visits = visits.with_rest
         if self._step == 0:
             self._centre = _centre(
                 (visits.successes_P.sum() + 0.5) / (visits.attempts_P.sum() + 1.0), self._spread

@@ -22,13 +22,25 @@ COUNT = Column(0.0, low=0.0)
 
 @dataclass(frozen=True, eq=False)
 class Visits:
-    """What one step's rollouts scored, one entry a distinct prompt."""
+    """What one step's rollouts scored, one entry a distinct prompt.
+
+    Where budgets came in two rounds, these are the rollouts of the pilot. How many followed depends on what the pilot
+    scored, so the share of all that passed is not the pass rate on average; that of the pilot is. A likelihood does not
+    depend on why there are no more rollouts: an estimator that works with one takes `with_rest`.
+    """
 
     prompt_ids: list[PromptId]
     successes_P: np.ndarray
     """Sum of success over the judged rollouts, ≥ 0."""
     attempts_P: np.ndarray
     """Number of judged rollouts, ≥ 1."""
+    whole: Visits | None = None
+    """Of both rounds together, the same prompts; None where there was one round."""
+
+    @property
+    def with_rest(self) -> Visits:
+        """Of all rollouts of the step."""
+        return self if self.whole is None else self.whole
 
     @property
     def success_rate(self) -> float:
@@ -42,7 +54,7 @@ class PassRateEstimator(WithOptions, ABC):
 
     To write an estimator, subclass this as a dataclass, say in `columns` what is kept of each prompt, and test it with
     `coba_rl.testing.EstimatorConformance`. Every field is an option. What it remembers goes into `table`, or through
-    `state_dict` and `load_state_dict`.
+    `state_dict` and `load_state_dict`, and nowhere else.
     """
 
     def __post_init__(self) -> None:
@@ -62,6 +74,21 @@ class PassRateEstimator(WithOptions, ABC):
     @abstractmethod
     def update(self, visits: Visits) -> None:
         """Take in one step's visits."""
+
+    def estimate_given(self, prompt_ids: Sequence[PromptId], visits: Visits) -> np.ndarray:
+        """(P,) what `estimate` would be after `update(visits)`, which leaves no trace.
+
+        Both see a table that holds these prompts alone, so that this costs as much as the batch: an estimator that looks
+        at others must write its own.
+        """
+        table, state = self.table, self.state_dict()
+        self.table = table.excerpt([*prompt_ids, *visits.prompt_ids])
+        try:
+            self.update(visits)
+            return self.estimate(prompt_ids)
+        finally:
+            self.table = table
+            self.load_state_dict(state)
 
     def seen(self, prompt_ids: Sequence[PromptId]) -> np.ndarray:
         """(P,) bool: whether the prompt has ever been visited."""

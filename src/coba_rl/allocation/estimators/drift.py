@@ -55,7 +55,7 @@ class DriftEstimator(PosteriorEstimator):
 
     def update(self, visits: Visits) -> None:
         self._recent.update(1.0 - visits.success_rate)
-        rows = self.table.rows(visits.prompt_ids, create=True)
+        rows = self.table.rows(visits.with_rest.prompt_ids, create=True)
         solved = self.table["successes"][rows] > 0.0
         old = rows[solved]  # counts of a prompt never solved stay 0: there is no estimate to move
         self.table["successes"][old] = self.table["attempts"][old] * self._mean(old)

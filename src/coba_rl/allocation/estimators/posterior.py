@@ -62,6 +62,7 @@ class PosteriorEstimator(PassRateEstimator):
         return estimate
 
     def update(self, visits: Visits) -> None:
+        visits = visits.with_rest
         rows = self.table.rows(visits.prompt_ids, create=True)
         self.table["successes"][rows] = self.decay * self.table["successes"][rows] + visits.successes_P
         self.table["attempts"][rows] = self.decay * self.table["attempts"][rows] + visits.attempts_P

@@ -28,7 +28,8 @@ class Strategy(WithOptions, ABC):
     1. `pass_rates(prompt_ids)`: what is believed of each prompt now (NaN: nothing).
     2. `allocate(pass_rates, total, low, high)`: budgets. The default gives prompts of unknown
        pass rate the even share and asks `plan` for the others.
-    3. the rollouts are generated and judged,
+    3. the rollouts are generated and judged. With a pilot, a first round of them is, before 2., and
+       `pass_rates_given(prompt_ids, visits)` takes the place of 1. Who overrides one overrides both.
     4. `observe(visits)`: the outcomes move the capability and the pass rates.
     5. `metrics()`: numbers of the last allocation, for the run's log.
 
@@ -68,6 +69,10 @@ class Strategy(WithOptions, ABC):
     def pass_rates(self, prompt_ids: Sequence[PromptId]) -> np.ndarray:
         """(P,) current estimates; NaN where unknown."""
         return self._estimator.estimate(prompt_ids)
+
+    def pass_rates_given(self, prompt_ids: Sequence[PromptId], visits: Visits) -> np.ndarray:
+        """(P,) what `pass_rates` would be with outcomes of the step under way, which are not observed yet."""
+        return self._estimator.estimate_given(prompt_ids, visits)
 
     def seen(self, prompt_ids: Sequence[PromptId]) -> np.ndarray:
         """(P,) bool: whether a rollout of the prompt has ever been judged."""

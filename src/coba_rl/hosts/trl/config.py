@@ -57,6 +57,11 @@ class CobaGRPOConfig(GRPOConfig):
         "rollouts: a prompt gets as many rollouts as the strategy gives it. weights: every prompt gets num_generations, "
         "and its advantages are multiplied by what the strategy gives it, divided by num_generations.",
     )
+    pilot: int = _option(
+        0,
+        "Rollouts of every prompt in a first wave of generation, or min_budget where that is more; what they score decides "
+        "who gets the rest, in a second wave. 0: one wave.",
+    )
     per_prompt_weighting: bool = _option(
         False,
         "Multiply advantages by num_generations / budget, so that every prompt weighs the same in the gradient. Off: a "
@@ -114,6 +119,7 @@ class CobaGRPOConfig(GRPOConfig):
             bounds=(self.min_budget, self.max_budget),
             success_threshold=self.success_threshold,
             mode=self.allocation_mode,
+            pilot=self.pilot,
             options=options,
         )
 
@@ -134,6 +140,7 @@ class CobaGRPOConfig(GRPOConfig):
         low, mean, high = self.min_budget, self.num_generations, self.max_budget
         whole = isinstance(low, int) and isinstance(mean, int) and isinstance(high, int)
         if whole and 1 <= low <= mean <= high:
+            self._check_pilot(mean)
             return
         advice = "Set three whole numbers."
         if whole:
@@ -144,6 +151,13 @@ class CobaGRPOConfig(GRPOConfig):
             f"min_budget={low!r}, num_generations={mean!r}, max_budget={high!r}: num_generations is the mean budget "
             f"of a prompt, so 1 ≤ min_budget ≤ num_generations ≤ max_budget. {advice}"
         )
+
+    def _check_pilot(self, mean: int) -> None:
+        if isinstance(self.pilot, int) and self.pilot > mean:
+            raise ConfigError(
+                f"pilot={self.pilot!r}, num_generations={mean!r}: expected a pilot of at most num_generations, the mean "
+                f"budget, and of fewer to leave something for the second wave. Set pilot to at most {mean}."
+            )
 
     def _explain_batch_size(self, error: ValueError) -> None:
         """Raise a `ConfigError` that says what to set, if `error` is about the groups of the generation batch."""

@@ -51,9 +51,9 @@ def even_budgets_reason(config: CobaGRPOConfig) -> str | None:
             f"batch: for {_ENOUGH_PROMPTS} prompts, set gradient_accumulation_steps={_steps(each, mean)} (or "
             "steps_per_generation, for several updates a batch), or raise per_device_train_batch_size"
         )
-    for name, bound in (("min_budget", config.min_budget), ("max_budget", config.max_budget)):
-        if bound == mean:
-            return f"{name}={bound} is num_generations, the mean budget. Set min_budget below it and max_budget above"
+    for name in ("min_budget", "pilot", "max_budget"):
+        if getattr(config, name) == mean:
+            return f"{name}={mean} is num_generations, the mean budget. Set min_budget and pilot below it, max_budget above"
     return None
 
 

@@ -25,6 +25,7 @@ from coba_rl.hosts.trl.advantages import Advantages, group_advantages
 from coba_rl.hosts.trl.config import CobaGRPOConfig
 from coba_rl.hosts.trl.no_effect import no_effect
 from coba_rl.hosts.trl.sampler import EpochRepeatSampler, inside_generation_window
+from coba_rl.hosts.trl.waves import Wave, check_two_waves, generate_wave
 from coba_rl.records import AllocationRecord
 
 
@@ -117,11 +118,14 @@ class CobaGRPOTrainer(GRPOTrainer):
         self._generating = False
         # Of all processes, while a training generation is under way.
         self._rewards_RF: torch.Tensor | None = None
+        self._both_waves: Wave | None = None
         self._train_sampler: EpochRepeatSampler | None = None
         self._warned_of_one_id = False
         super().__init__(model, reward_funcs, args, *positional, **keywords)
         self._success_index = args.success_index(self.reward_func_names)
         self._session = self._make_session(args)
+        if args.pilot:
+            check_two_waves(self)
         has_float32_copy = self.is_deepspeed_enabled or self.is_fsdp_enabled
         loaded: Any = self.model
         for message in no_effect(args, () if has_float32_copy else loaded.parameters()):
@@ -182,16 +186,16 @@ class CobaGRPOTrainer(GRPOTrainer):
         model: Any = self.model
         if not model.training:
             return super()._generate_and_score_completions(inputs)
-        allocation, rows = self._allocate(inputs)
         self._generating = True
         try:
+            allocation, rows = self._allocate(inputs)
             output = super()._generate_and_score_completions(rows)
             if self._rewards_RF is None:
                 raise CobaError("GRPOTrainer computed no rewards: this TRL version is not supported.")
             self._set_advantages(output, allocation, self._rewards_RF)
             self._observe(self._rewards_RF)
         finally:
-            self._generating, self._rewards_RF = False, None
+            self._generating, self._rewards_RF, self._both_waves = False, None, None
             self._session.drop(self._session.open_groups)  # none, unless something failed
         return output
 
@@ -203,10 +207,29 @@ class CobaGRPOTrainer(GRPOTrainer):
         prompts = gather_object(heads)
         total = len(inputs) * self.accelerator.num_processes
         allocation = self._session.plan(self._prompt_ids(prompts), total)
+        if allocation.is_pilot:
+            allocation, self._both_waves = self._in_two_waves(allocation, prompts)
         self.last_allocation = allocation
-        own = allocation.repeat_index[first : first + len(inputs)]
+        own = allocation.repeat_index[self._own_rows(len(inputs))]
         # Copies, because GRPOTrainer writes the results of a rollout into its row.
         return allocation, [copy.deepcopy(prompts[position]) for position in own]
+
+    def _own_rows(self, num_rows: int) -> slice:
+        """Which of all rollouts are those of this process, of `num_rows`."""
+        first = self.accelerator.process_index * num_rows
+        return slice(first, first + num_rows)
+
+    def _in_two_waves(self, pilot: Allocation, prompts: list[dict[str, Any]]) -> tuple[Allocation, Wave]:
+        """Whole budgets, and all rollouts of the step, group after group."""
+        wave = generate_wave(self, [prompts[position] for position in pilot.repeat_index])
+        self._session.record_all(self._success(wave.rewards_RF))
+        whole = self._session.plan_rest()
+        rest_R = np.repeat(np.arange(len(prompts)), whole.budgets - pilot.budgets)
+        if len(rest_R):
+            rest = generate_wave(self, [prompts[position] for position in rest_R])
+            order_R = np.argsort(np.concatenate([pilot.repeat_index, rest_R]), kind="stable")
+            wave = wave.then(rest, order_R)
+        return whole, wave
 
     def _generate_single_turn(
         self,
@@ -217,6 +240,10 @@ class CobaGRPOTrainer(GRPOTrainer):
         *args: Any,
         **kwargs: Any,
     ) -> Any:
+        wave = self._both_waves
+        if wave is not None:
+            own = self._own_rows(len(prompt_ids))
+            return wave.completion_ids[own], None if wave.logprobs is None else wave.logprobs[own]
         if self._generating:
             # A vLLM server is sent every num_generations-th prompt; here each row is a prompt of its own.
             num_generations = 1
@@ -225,6 +252,12 @@ class CobaGRPOTrainer(GRPOTrainer):
         )
 
     def _calculate_rewards(self, inputs: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        wave = self._both_waves
+        if wave is not None:
+            own = self._own_rows(len(inputs))
+            self._pending_extra_logs.update({name: values[own] for name, values in wave.columns.items()})
+            self._rewards_RF = wave.rewards_RF
+            return self._rewards_RF
         rewards_RF = super()._calculate_rewards(inputs, *args, **kwargs)
         if self._generating:
             self._session.check(self._success(rewards_RF))  # before they reach the model
@@ -248,9 +281,7 @@ class CobaGRPOTrainer(GRPOTrainer):
             weights_P = self._mean_budget / allocation.budgets
         if weights_P is not None:
             values_R = values_R * values_R.new_tensor(weights_P[allocation.repeat_index])
-        num_rows = len(output["advantages"])
-        first = self.accelerator.process_index * num_rows
-        output["advantages"] = values_R[first : first + num_rows]
+        output["advantages"] = values_R[self._own_rows(len(output["advantages"]))]
         self._mend_logs(Advantages(values_R, result.is_std_zero_R))
 
     def _mend_logs(self, result: Advantages) -> None:

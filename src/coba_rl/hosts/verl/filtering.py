@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 
 from coba_rl.hosts.session import Outcome
+from coba_rl.hosts.verl.keys import parse_key
 
 
 def lone_keys(keys: Sequence[str]) -> set[str]:
@@ -69,8 +70,8 @@ def _groups(keys: Iterable[str]) -> dict[str, dict[int, list[str]]]:
     """Rows by prompt and session."""
     groups: dict[str, dict[int, list[str]]] = {}
     for key in keys:
-        uid, session, _ = key.rsplit("_", 2)
-        groups.setdefault(uid, {}).setdefault(int(session), []).append(key)
+        group, index, _ = parse_key(key)
+        groups.setdefault(group, {}).setdefault(index, []).append(key)
     return groups
 
 

@@ -69,10 +69,10 @@ class CobaOptions:
             estimator: `algorithm.adv_estimator`.
 
         Raises:
-            InfeasibleBudgetError: `num_prompts * mean_budget` rollouts do not fit the bounds.
+            InfeasibleBudgetError: `num_prompts * mean_budget` rollouts do not fit the bounds, or do not hold the pilot.
             ConfigError: Groups of one under an estimator that compares the rollouts of a group.
         """
-        allocator.strategy.check_feasible(num_prompts, num_prompts * mean_budget, *allocator.bounds)
+        allocator.check_feasible(num_prompts, num_prompts * mean_budget)
         if allocator.mode == "rollouts" and allocator.bounds[0] < 2 and compares_rollouts(estimator):
             raise ConfigError(
                 f"algorithm.coba.min_budget={allocator.bounds[0]!r} with algorithm.adv_estimator={str(estimator)!r}: "

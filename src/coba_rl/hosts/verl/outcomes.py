@@ -10,6 +10,7 @@ import transfer_queue as tq
 
 from coba_rl.errors import ConfigError, suggestion
 from coba_rl.hosts.session import Outcome
+from coba_rl.hosts.verl.keys import parse_key
 
 DEFAULT_KEYS = ("acc", "score")
 """Where a verifier's own verdict stands, by verl's convention; penalties are added to the reward, not to these."""
@@ -22,7 +23,7 @@ def read_outcomes(
     success_key: str | None,
     partition: str = "train",
 ) -> list[Outcome]:
-    """Read the rollouts behind some rows; a group is named by verl's uid, a rollout by its session.
+    """Read the rollouts behind some rows; a group is named by verl's uid.
 
     Padding rows are left out, and of a rollout that became several rows only the last is taken: verl gives all of
     them its score.
@@ -40,8 +41,8 @@ def read_outcomes(
     for key, tag in zip(keys, tags, strict=True):
         if tag.get("is_padding", False):
             continue
-        uid, session, row = key.rsplit("_", 2)
-        last[uid, int(session)] = max(last.get((uid, int(session)), (-1, "")), (int(row), key))
+        group, index, row = parse_key(key)
+        last[group, index] = max(last.get((group, index), (-1, "")), (row, key))
     if not last:
         return []
     fields = ["rm_scores", "extra_fields", *([success_key] if success_key else [])]

@@ -25,13 +25,12 @@ from coba_rl.hosts.verl.filtering import lone_keys, surplus_keys
 from coba_rl.hosts.verl.options import CobaOptions, compares_rollouts
 from coba_rl.hosts.verl.outcomes import read_outcomes
 from coba_rl.hosts.verl.prompts import PromptIds
+from coba_rl.hosts.verl.rounds import ROLLOUT_FIELD, as_one, check_two_rounds, rest_of
 from coba_rl.hosts.verl.run_log import RunLog
 from coba_rl.hosts.verl.weights import weigh_advantages
 
 TRAINER_MODE = "coba_sync"
 """The value of `trainer.v1.trainer_mode`."""
-ROLLOUT_FIELD = "__rollout_n__"
-"""The field of a prompt from which verl's agent loop takes its number of rollouts."""
 
 
 @register_trainer(TRAINER_MODE)
@@ -54,6 +53,10 @@ class CobaTrainerSync(PPOTrainerSync):
         self.mean_budget = int(config.actor_rollout_ref.rollout.n)
         num_prompts = int(config.data.train_batch_size)
         self.coba_options.check(allocator, num_prompts, self.mean_budget, config.algorithm.adv_estimator)
+        if allocator.pilot:
+            check_two_rounds(config, allocator.pilot)
+        # The step's batch and how many rollouts each prompt of it has, while only its pilot is submitted.
+        self._pilot: tuple[TensorDict, int] | None = None
         self.session = BudgetSession(
             allocator,
             settings={"actor_rollout_ref.rollout.n": self.mean_budget, "data.train_batch_size": num_prompts},
@@ -71,6 +74,8 @@ class CobaTrainerSync(PPOTrainerSync):
 
     def _build_replay_buffer(self) -> Any:
         buffer = super()._build_replay_buffer()
+        if self.session.allocator.pilot:
+            self._sample, buffer.sample = buffer.sample, self._sample_both_rounds
         if not isinstance(buffer, ReplayBuffer):
             warnings.warn(
                 f"The sampler {type(buffer).__name__} is no subclass of verl's ReplayBuffer: prompts it discards teach "
@@ -117,9 +122,28 @@ class CobaTrainerSync(PPOTrainerSync):
         if allocation.weights is not None:
             self._weights.update(zip(uids, allocation.weights.tolist(), strict=True))
         budgets = allocation.budgets
+        self._pilot = (batch, int(budgets[0])) if allocation.is_pilot else None
         if (budgets != self.mean_budget).any():
             batch[ROLLOUT_FIELD] = torch.from_numpy(budgets)
         return super()._submit_batch_to_rollout(batch)
+
+    def _sample_both_rounds(
+        self, global_steps: int, partition_id: str, batch_size: int
+    ) -> tuple[KVBatchMeta, dict[str, Any]]:
+        """Wait for the rollouts of a batch: for its pilot, then for what is submitted by what that scored."""
+        batch, metrics = self._sample(
+            global_steps=global_steps, partition_id=partition_id, batch_size=batch_size
+        )
+        if partition_id != "train" or self._pilot is None:
+            return batch, metrics
+        self.session.record(self._read(batch.keys, batch.tags))
+        rest = rest_of(*self._pilot, self.session.plan_rest().budgets)
+        self._pilot = None
+        if rest is None:
+            return batch, metrics
+        super()._submit_batch_to_rollout(rest)
+        later, more = self._sample(global_steps=global_steps, partition_id=partition_id, batch_size=len(rest))
+        return as_one(batch, later), {**metrics, **more}
 
     def _balance_batch(
         self, batch: KVBatchMeta, metrics: dict[str, Any], *args: Any, **kwargs: Any

@@ -9,6 +9,8 @@ import transfer_queue as tq
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 
+from coba_rl.hosts.verl.keys import parse_key
+
 
 def weigh_advantages(batch: KVBatchMeta, weights: Mapping[str, float]) -> None:
     """Multiply the advantages of each row by the weight of its prompt; padding rows stay as they are.
@@ -20,7 +22,7 @@ def weigh_advantages(batch: KVBatchMeta, weights: Mapping[str, float]) -> None:
     keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
     data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["advantages"])
     rows = [
-        row * weights[key.rsplit("_", 2)[0]]
+        row * weights[parse_key(key).group]
         for key, row in zip(keys, data["advantages"].unbind(), strict=True)
     ]
     weighed = {"advantages": torch.nested.as_nested_tensor(rows, layout=torch.jagged)}
