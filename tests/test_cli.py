@@ -54,6 +54,10 @@ BAD = {
     "file of an unknown kind": (["allocate", "rates.xls", "--total", "9"], ".csv"),
     "no total": (["allocate", "rates.csv"], "total"),
     "mode of a trainer": (
+        ["allocate", "rates.csv", "--total", "9", "--budget-unit", "tokens"],
+        "--budget-unit needs lengths of rollouts",
+    ),
+    (
         ["allocate", "rates.csv", "--total", "9", "--mode", "weights"],
         "--mode says what a trainer",
     ),

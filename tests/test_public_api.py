@@ -85,14 +85,15 @@ def signatures(cls: type) -> dict[str, str]:
 
 def test_budget_allocator() -> None:
     assert signatures(BudgetAllocator) == {
-        "__init__": "self, strategy='coba', *, bounds=(2, 128), success_threshold=None, mode='rollouts', pilot=0, **options",
-        "allocate": "self, prompt_ids, total, pass_rates=None",
+        "__init__": "self, strategy='coba', *, bounds=(2, 128), success_threshold=None, mode='rollouts', pilot=0, budget_unit='rollouts', **options",
+        "allocate": "self, prompt_ids, total=None, pass_rates=None, *, tokens=None",
         "allocate_rest": "self, successes",
         "begin": "self, num_allocations",
         "check_feasible": "self, num_prompts, total",
+        "expected_tokens": "self, prompt_ids, pass_rates=None",
         "load_state_dict": "self, state",
         "metrics": "self",
-        "observe": "self, prompt_ids, successes, in_pilot=None",
+        "observe": "self, prompt_ids, successes, in_pilot=None, *, lengths=None",
         "preview": "self, prompt_ids, total",
         "state_dict": "self, *, arrays=False",
         "success": "self, scores",
@@ -113,6 +114,8 @@ def test_allocation() -> None:
 def test_strategy_hooks() -> None:
     hooks = {
         "allocate": "self, p_P, total, low, high",
+        "allocate_tokens": "self, p_P, cost_P, tokens, low, high",
+        "allocate_within": "self, p_P, cost_P, total, low, high",
         "begin": "self, num_allocations",
         "check_feasible": "self, num_prompts, total, low, high",
         "interval": "self, prompt_ids, level=0.9",
@@ -124,6 +127,7 @@ def test_strategy_hooks() -> None:
         "pass_rates": "self, prompt_ids",
         "pass_rates_given": "self, prompt_ids, visits",
         "plan": "self, p_P, total, low, high",
+        "plan_tokens": "self, p_P, cost_P, tokens, low, high, total=None",
         "seen": "self, prompt_ids",
         "state_dict": "self",
         "validate": "self",

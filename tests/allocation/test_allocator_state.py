@@ -140,7 +140,7 @@ def test_messages_of_refused_states() -> None:
     state = through_json(make("knapsack").state_dict())
     with pytest.raises(StateError, match="saved by strategy 'knapsack', this run uses 'coba'"):
         make("coba").load_state_dict(state)
-    with pytest.raises(StateError, match="version 99, this coba-rl reads version 1"):
+    with pytest.raises(StateError, match="version 99, this coba-rl reads version 2"):
         make("knapsack").load_state_dict({**state, "version": 99})
     with pytest.raises(StateError, match=r"damaged.*Use another checkpoint"):
         make("knapsack").load_state_dict({**state, "strategy_state": None})

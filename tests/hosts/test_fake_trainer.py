@@ -43,7 +43,7 @@ def test_nothing_is_counted_twice_and_nothing_that_came_in_time_is_lost(
     trainer = new(strategy, fates)
     taken, seen = [], trainer.session.allocator.observe
 
-    def observe(ids: list[int], successes: list[float], in_pilot: list[bool]) -> None:
+    def observe(ids: list[int], successes: list[float], in_pilot: list[bool], **_: Any) -> None:
         taken.append(len(ids))
         seen(ids, successes, in_pilot)
 

@@ -20,6 +20,8 @@ PROMPTS, BATCH, MEAN = 24, 8, 5
 class Host:
     """The smallest host: it trains nothing."""
 
+    length = 7.0
+
     def __init__(self, spec: AllocatorSpec, judge: Judge, folder: Path) -> None:
         self.session, self.judge, self.folder = BudgetSession(spec.build()), judge, folder
 
@@ -52,7 +54,9 @@ class Host:
             self.tell(prompt_id, scores, first)
 
     def tell(self, prompt_id: int, scores: list[float | None], first: int = 0) -> None:
-        self.session.record(Outcome(prompt_id, i, s) for i, s in enumerate(scores, first) if s is not None)
+        self.session.record(
+            Outcome(prompt_id, i, s, length=self.length) for i, s in enumerate(scores, first) if s is not None
+        )
 
 
 class TestHost(HostConformance):
@@ -90,7 +94,7 @@ class LooksAtNothing(Host):
 
 class GroupByGroup(Host):
     def step(self, number: int) -> FinishedStep:
-        observe, self.session.allocator.observe = self.session.allocator.observe, lambda *_: None
+        observe, self.session.allocator.observe = self.session.allocator.observe, lambda *_, **__: None
         try:
             finished = super().step(number)
         finally:
@@ -107,6 +111,10 @@ class GroupByGroup(Host):
 class LostIsWrong(Host):
     def tell(self, prompt_id: int, scores: list[float | None], first: int = 0) -> None:
         super().tell(prompt_id, [0.0 if score is None else score for score in scores], first)
+
+
+class Unmeasured(Host):
+    length = 0.0
 
 
 class Untold(Host):
@@ -141,6 +149,7 @@ BROKEN: dict[type[Host], str] = {
     LooksAtNothing: "test_two_rounds_keep_the_total_and_are_observed_once",
     LostIsWrong: "test_what_does_not_come_back_is_missing_and_teaches_nothing",
     Untold: "test_the_strategy_is_told_the_length_of_the_training",
+    Unmeasured: "test_limited_tokens_are_learnt_from_lengths",
     Forgetful: "test_resume_equals_no_interruption",
 }
 

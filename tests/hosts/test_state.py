@@ -74,8 +74,8 @@ SPOILT = {
     "a bit flipped": lambda raw: (
         raw[: len(raw) // 3] + bytes([raw[len(raw) // 3] ^ 1]) + raw[len(raw) // 3 + 1 :]
     ),
-    "text": lambda raw: b'{"version": 1}',
-    "a pickle": lambda raw: pickle.dumps({"version": 1}),
+    "text": lambda raw: b'{"version": 2}',
+    "a pickle": lambda raw: pickle.dumps({"version": 2}),
 }
 
 
@@ -96,7 +96,7 @@ PARTS = {
     "no state": {"state": np.frombuffer(b"[]", np.uint8)},
     **{
         f"an array that is {what}": {
-            "state": np.frombuffer(b'{"version": 1, "allocator": {"x": {"array": %s}}}' % name, np.uint8),
+            "state": np.frombuffer(b'{"version": 2, "allocator": {"x": {"array": %s}}}' % name, np.uint8),
             "a0": array,
         }
         for what, name, array in (
@@ -148,5 +148,5 @@ def test_what_cannot_be_saved_leaves_the_old_file(tmp_path: Path) -> None:
     for state in ({"step": object()}, {"step": 2, "rate": float("nan")}):
         with pytest.raises((TypeError, ValueError)):
             write_state(tmp_path, {"allocator": {"array": np.zeros(3), **state}})
-    assert read_state(tmp_path) == {"version": 1, "allocator": {"step": 1}}
+    assert read_state(tmp_path) == {"version": 2, "allocator": {"step": 1}}
     assert [path.name for path in tmp_path.iterdir()] == [STATE_FILE]

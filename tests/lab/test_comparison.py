@@ -42,7 +42,12 @@ def test_every_comparison_states_tokens() -> None:
     tokens = {("a", "even"): 100, ("a", "more"): 110, ("b", "even"): 10, ("b", "more"): 13}
     records = [
         LabResult(
-            run.config, [(0, 0.1), (2, 0.2)], [0], [16], [{"tokens": tokens[run.setting, run.arm]}] * 2, 1.0
+            run.config,
+            [(0, 0.1), (2, 0.2)],
+            [0],
+            [16],
+            [{"tokens": tokens[run.setting, run.arm], "rollouts": 64}] * 2,
+            1.0,
         )
         for run in study.runs()
     ]

@@ -255,6 +255,7 @@ def study_results() -> StudyResults:
             {
                 "step": float(step),
                 "tokens": per_step,
+                "rollouts": run.config.rollouts_per_step,
                 "budget_follows_true_value": 0.5,
                 "pass_rate_rmse": 0.1,
                 "coba/alpha": 2.0,

@@ -43,6 +43,7 @@ class TestTrl(HostConformance):
             rewards=judged,
             output_dir=str(folder),
             strategy=spec.strategy,
+            budget_unit=spec.budget_unit,
             pilot=spec.pilot,
             min_budget=spec.bounds[0],
             max_budget=spec.bounds[1],

@@ -179,7 +179,8 @@ class FakeQueue:
 
         scores = torch.zeros(length)
         scores[-1] = reward
-        return {"rm_scores": scores, "extra_fields": {"reward_extra_info": info}}
+        mask = torch.ones(length, dtype=torch.int64)
+        return {"rm_scores": scores, "response_mask": mask, "extra_fields": {"reward_extra_info": info}}
 
     def kv_batch_get(self, *, keys: list[str], partition_id: str, select_fields: list[str]) -> Any:
         from verl.utils.tensordict_utils import list_of_dict_to_tensordict

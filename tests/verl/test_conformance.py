@@ -69,6 +69,7 @@ class TestVerl(HostConformance):
             min_budget=low,
             max_budget=high,
             pilot=spec.pilot,
+            budget_unit=spec.budget_unit,
         )
         self.stand_ins.loads = 3 if resume else 0
         trainer._load_checkpoint()

@@ -87,6 +87,10 @@ SOURCES = {
         ],
     ),
     "refills are submitted like the step's batch": (BASE, ["refill_fn=self._add_prompts_to_generate"]),
+    "response masks are 1 where the policy wrote, as they come from the agent loop": (
+        "verl.experimental.agent_loop.agent_loop",
+        ["response_mask", "1 for LLM generated token, 0 for tool response token"],
+    ),
     "advantages are a nested field of the TransferQueue that _compute_advantage writes": (
         BASE,
         ['fields = ["advantages", "returns"]', "response_to_nested(data.batch[field], response_mask)"],

@@ -27,11 +27,12 @@ def test_outcomes_skip_padding_and_count_a_rollout_of_several_rows_once(queue: A
         "v_10_0": queue.row(1.0, 2, acc=True),
     }
     queue.rows = rows
+    rows["u_0_1"]["response_mask"][2] = 0  # written by a tool
     tags = [{"is_padding": key.startswith("pad")} for key in rows]
     assert read_outcomes(list(rows), tags, success_key=None) == [
-        Outcome("u", 0, 1.0, 0.5),
-        Outcome("u", 1, 0.0, 0.0),
-        Outcome("v", 10, 1.0, 1.0),
+        Outcome("u", 0, 1.0, 0.5, 3 + 4),
+        Outcome("u", 1, 0.0, 0.0, 3),
+        Outcome("v", 10, 1.0, 1.0, 2),
     ]
     assert read_outcomes(["pad_0_0"], [{"is_padding": True}], success_key=None) == []
 

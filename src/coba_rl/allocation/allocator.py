@@ -10,9 +10,11 @@ import numpy as np
 from coba_rl.allocation.allocation import Allocation
 from coba_rl.allocation.checks import (
     check_bounds,
+    check_budget_unit,
     check_budgets,
     check_even,
     check_in_pilot,
+    check_lengths,
     check_mode,
     check_num_allocations,
     check_pilot,
@@ -21,6 +23,7 @@ from coba_rl.allocation.checks import (
     check_threshold,
     check_total,
 )
+from coba_rl.allocation.lengths import LengthModel
 from coba_rl.allocation.metrics import measure_allocation, measure_weights
 from coba_rl.allocation.outcomes import Outcomes
 from coba_rl.allocation.prompt_table import PromptId, check_prompt_ids
@@ -29,9 +32,11 @@ from coba_rl.allocation.saved import check_fits, saved_number
 from coba_rl.allocation.solvers import even_split
 from coba_rl.allocation.strategies import Strategy, make_strategy
 from coba_rl.allocation.success import as_success
+from coba_rl.allocation.token_limit import TokenLimit
 from coba_rl.errors import CobaError, StateError
 
-STATE_VERSION = 1
+STATE_VERSION = 2
+_OPTIONS = ("bounds", "success_threshold", "mode", "pilot", "budget_unit")
 
 
 class BudgetAllocator:
@@ -46,11 +51,13 @@ class BudgetAllocator:
             same number, and what the strategy gives it says how much its advantages count.
         pilot: Rollouts that every prompt gets in a first round, or `fewest` where that is more; what they score decides
             who gets the rest. 0: one round.
+        budget_unit: `rollouts`: a step spends its total as it is worth most. `tokens`: it keeps to a limit of expected
+            tokens as well, and `observe` needs the lengths of rollouts.
         **options: Options of the strategy, see its fields.
 
     Raises:
         UnknownStrategyError: No such strategy.
-        OptionError: An option that the strategy does not have, or a value it cannot take.
+        OptionError: An option that the strategy does not have, a value it cannot take, or two that do not go together.
 
     Example:
         >>> allocator = BudgetAllocator("coba-paper", bounds=(2, 16))
@@ -70,6 +77,7 @@ class BudgetAllocator:
         success_threshold: float | None = None,
         mode: str = "rollouts",
         pilot: int = 0,
+        budget_unit: str = "rollouts",
         **options: Any,
     ) -> None:
         self.strategy = make_strategy(strategy, **options)
@@ -77,6 +85,8 @@ class BudgetAllocator:
         self.success_threshold = check_threshold(success_threshold)
         self.mode = check_mode(mode)
         self.pilot = check_pilot(pilot, self.bounds, self.mode)
+        self.budget_unit = check_budget_unit(budget_unit, self.mode, self.strategy)
+        self._limit = TokenLimit(self.strategy, self.budget_unit)
         self._first_round: FirstRound | None = None
         self._step = 0
         self._allocation_metrics: dict[str, float] = {}
@@ -105,37 +115,48 @@ class BudgetAllocator:
 
     @np.errstate(under="ignore")  # a gain that rounds to 0 is 0, whatever the caller's settings
     def allocate(
-        self, prompt_ids: Iterable[PromptId], total: int, pass_rates: np.ndarray | None = None
+        self,
+        prompt_ids: Iterable[PromptId],
+        total: int | None = None,
+        pass_rates: np.ndarray | None = None,
+        *,
+        tokens: float | None = None,
     ) -> Allocation:
         """Share out one step's rollouts; with a pilot, those of the first round.
 
         Args:
             prompt_ids: One id (str or int) a prompt of the batch. Rows with the same id get a budget each
                 and share one history.
-            total: Rollouts of the step, a whole number.
+            total: Rollouts of the step, a whole number; None: with `tokens`.
             pass_rates: (P,) pass rates known from elsewhere, NaN where unknown, to use instead of the
                 strategy's own estimates.
+            tokens: In the budget unit `tokens`, in place of a total: most that all rollouts are expected to generate.
 
         Returns:
-            Budgets within the bounds that sum to `total` exactly. An empty batch with total 0 gives an empty
+            Budgets within the bounds that sum to `total` exactly, in the budget unit `tokens` with at most the expected
+            tokens of even budgets; or of at most `tokens`, less than one rollout below. An empty batch with total 0 gives an empty
             allocation. In the mode `weights` every budget is total/P, and prompt i, which the strategy gave B_i, has
             the weight B_i·P/total. With a pilot, every budget is the pilot's, and `allocate_rest` has the others.
 
         Raises:
             InfeasibleBudgetError: `total` is below P·fewest or above P·most; in the mode `weights`, it is no multiple
-                of P; or it does not hold the pilot.
+                of P; or it does not hold the pilot. `tokens` do not hold the fewest rollouts, or no length is known yet.
             CobaError: The strategy's budgets are not whole numbers within the bounds that sum to the total.
-            TypeError: An id is not str or int, or the total is not a whole number.
+            TypeError: An id is not str or int, the total is not a whole number, or there are `tokens`, too.
             ValueError: `pass_rates` is not one number in [0, 1] (or NaN) a prompt.
         """
         ids = check_prompt_ids(prompt_ids)
-        total = check_total(total)
-        self.check_feasible(len(ids), total)
         is_known = pass_rates is not None
         pass_rates = check_rates(pass_rates, len(ids)) if is_known else self.strategy.pass_rates(ids)
+        each = max(self.bounds[0], self.pilot)
+        if tokens is None:
+            total = check_total(total)
+            self.check_feasible(len(ids), total)
+        else:
+            total = self._limit.check(ids, pass_rates, total, tokens, each)
         if not self.pilot:
-            return self._share_out(ids, total, self.bounds[0], pass_rates)
-        self._first_round = FirstRound(ids, total, max(self.bounds[0], self.pilot), pass_rates, is_known)
+            return self._share_out(ids, total, tokens, each, pass_rates)
+        self._first_round = FirstRound(ids, total, tokens, each, pass_rates, is_known)
         return self._first_round.allocation
 
     @np.errstate(under="ignore")
@@ -163,12 +184,15 @@ class BudgetAllocator:
             )
         first = self._first_round
         pass_rates = first.look(self.strategy, self.success(successes))
-        whole = self._share_out(first.prompt_ids, first.total, first.each, pass_rates)
+        whole = self._share_out(first.prompt_ids, first.total, first.tokens, first.each, pass_rates)
         self._first_round = None
         return whole
 
-    def _share_out(self, ids: list[PromptId], total: int, low: int, pass_rates: np.ndarray) -> Allocation:
-        given = self.strategy.allocate(pass_rates, total, low, self.bounds[1])
+    def _share_out(
+        self, ids: list[PromptId], total: int, tokens: float | None, low: int, pass_rates: np.ndarray
+    ) -> Allocation:
+        given = self._limit.allocate(ids, pass_rates, total, tokens, low, self.bounds[1])
+        total = total if tokens is None else int(np.sum(given))
         budgets = check_budgets(given, len(ids), total, (low, self.bounds[1]), type(self.strategy).__name__)
         weights = None
         if self.mode == "weights":
@@ -178,8 +202,21 @@ class BudgetAllocator:
             **self.strategy.metrics(),
             **measure_allocation(budgets, pass_rates, self.strategy.seen(ids), self.bounds),
             **measure_weights(weights),
+            **self._limit.measure(ids, pass_rates, budgets),
         }
         return Allocation(ids, budgets, pass_rates, weights)
+
+    def expected_tokens(
+        self, prompt_ids: Iterable[PromptId], pass_rates: np.ndarray | None = None
+    ) -> np.ndarray:
+        """(P,) tokens that a rollout of each prompt is expected to generate; NaN before a length has been observed.
+
+        Args:
+            prompt_ids, pass_rates: As for `allocate`.
+        """
+        ids = check_prompt_ids(prompt_ids)
+        p_P = self.strategy.pass_rates(ids) if pass_rates is None else check_rates(pass_rates, len(ids))
+        return self._limit.cost(ids, p_P) if self._limit.lengths.started else np.full(len(ids), np.nan)
 
     def preview(self, prompt_ids: Iterable[PromptId], total: int) -> Allocation:
         """What `allocate` would return, without its traces: no metrics, no step for strategies that count them."""
@@ -195,6 +232,8 @@ class BudgetAllocator:
         prompt_ids: Iterable[PromptId],
         successes: Sequence[float | None] | np.ndarray,
         in_pilot: Sequence[bool] | np.ndarray | None = None,
+        *,
+        lengths: Sequence[float] | np.ndarray | None = None,
     ) -> None:
         """Take in what one step's rollouts scored.
 
@@ -203,9 +242,11 @@ class BudgetAllocator:
             successes: (R,) success of each rollout. None or NaN is no attempt: neither pass nor failure.
             in_pilot: (R,) whether each rollout was of the pilot; needed with one. How many rollouts a prompt gets
                 beyond it depends on what it scored, so the share of all that passed is no unbiased pass rate.
+            lengths: (R,) tokens that each generated; needed in the budget unit `tokens`.
 
         Raises:
-            ValueError: Lengths differ, a graded success lies outside [0, 1], or `in_pilot` is missing.
+            ValueError: Not one of each a rollout, a graded success outside [0, 1] or a length that is none, or `in_pilot`
+                or `lengths` are missing.
             TypeError: An id is not str or int.
         """
         ids = check_prompt_ids(prompt_ids)
@@ -214,8 +255,9 @@ class BudgetAllocator:
             raise ValueError(
                 f"{len(ids)} prompt ids but {len(success_R)} successes: expected one of each a rollout."
             )
-        outcomes = Outcomes(ids, success_R, check_in_pilot(in_pilot, len(ids), self.pilot))
-        self._outcome_metrics = outcomes.metrics()
+        pilot_R = check_in_pilot(in_pilot, len(ids), self.pilot)
+        outcomes = Outcomes(ids, success_R, pilot_R, check_lengths(lengths, len(ids), self.budget_unit))
+        self._outcome_metrics = {**outcomes.metrics(), **self._limit.observe(outcomes)}
         if outcomes.visits is not None:
             self.strategy.observe(outcomes.visits)
 
@@ -249,7 +291,11 @@ class BudgetAllocator:
                 views, valid until the next `observe`.
         """
         prompts = self.strategy.prompts
-        return {**self._progress(), "prompts": prompts.arrays() if arrays else prompts.state_dict()}
+        return {
+            **self._progress(),
+            "prompts": prompts.arrays() if arrays else prompts.state_dict(),
+            "lengths": self._limit.lengths.state_dict(arrays=arrays),
+        }
 
     def _progress(self) -> dict[str, Any]:
         """The state but for the prompts: small, whatever the data set."""
@@ -261,6 +307,7 @@ class BudgetAllocator:
             "success_threshold": self.success_threshold,
             "mode": self.mode,
             "pilot": self.pilot,
+            "budget_unit": self.budget_unit,
             "step": self._step,
             "strategy_state": self.strategy.state_dict(),
             "allocation_metrics": dict(self._allocation_metrics),
@@ -270,7 +317,7 @@ class BudgetAllocator:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned; the allocator then continues bit for bit.
 
-        Changed options, bounds, mode and pilot are used from now on, with a warning; another strategy is refused. When
+        Changed options, bounds, mode, pilot and budget unit are used from now on, with a warning; another strategy is refused. When
         this raises, the allocator is as it was. Arrays in the state become the allocator's own.
 
         Raises:
@@ -278,8 +325,9 @@ class BudgetAllocator:
         """
         before = self.strategy.state_dict()
         try:
-            check_fits(state, self._progress(), ("bounds", "success_threshold", "mode", "pilot"))
+            check_fits(state, self._progress(), _OPTIONS)
             prompts = self.strategy.prompts.restored(state["prompts"])
+            lengths = LengthModel.restored(state["lengths"])
             self._restore(state)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             self.strategy.load_state_dict(before)
@@ -288,7 +336,7 @@ class BudgetAllocator:
             raise StateError(
                 f"The saved allocator state is damaged ({type(error).__name__}: {error}). Use another checkpoint."
             ) from error
-        self.strategy.prompts, self._first_round = prompts, None
+        self.strategy.prompts, self._limit.lengths, self._first_round = prompts, lengths, None
 
     def _restore(self, progress: dict[str, Any]) -> None:
         self.strategy.load_state_dict(progress["strategy_state"])

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from coba_rl.allocation.strategies import Strategy
 from coba_rl.allocation.success import graded
 from coba_rl.errors import CobaError, InfeasibleBudgetError, OptionError
 
 MODES = ("rollouts", "weights")
+BUDGET_UNITS = ("rollouts", "tokens")
 
 
 def check_bounds(bounds: Any) -> tuple[int, int]:
@@ -38,6 +40,64 @@ def check_mode(mode: Any) -> str:
     if mode not in MODES:
         raise OptionError(f"mode={mode!r}: expected one of {', '.join(map(repr, MODES))}.")
     return mode
+
+
+def check_budget_unit(unit: Any, mode: str, strategy: Strategy) -> str:
+    """What limits a step.
+
+    Raises:
+        OptionError: Neither `rollouts` nor `tokens`; tokens with weights, or with a strategy that cannot limit them.
+    """
+    if unit not in BUDGET_UNITS:
+        raise OptionError(f"budget_unit={unit!r}: expected one of {', '.join(map(repr, BUDGET_UNITS))}.")
+    if unit == "tokens" and mode == "weights":
+        raise OptionError(
+            "budget_unit='tokens' with mode='weights', where all budgets are even: there is nothing to limit. Leave one of "
+            "them out."
+        )
+    if unit not in strategy.budget_units:
+        raise OptionError(
+            f"budget_unit={unit!r}: strategy {strategy.name!r} has no gains to weigh against tokens. Use one that has, such as "
+            "'coba' or 'knapsack', or leave budget_unit out."
+        )
+    return unit
+
+
+def check_unit_of_tokens(total: Any, unit: str, are_lengths_known: bool) -> None:
+    """Whether a step can be given tokens in place of a total.
+
+    Raises:
+        TypeError: A total is given, too.
+        OptionError: Tokens are not limited.
+        InfeasibleBudgetError: No length has been observed yet.
+    """
+    if total is not None:
+        raise TypeError(f"total={total!r} beside tokens: expected one of them.")
+    if unit != "tokens":
+        raise OptionError(f"tokens with budget_unit={unit!r}: make the allocator with budget_unit='tokens'.")
+    if not are_lengths_known:
+        raise InfeasibleBudgetError(
+            "tokens: no length has been observed yet, so nobody knows how many rollouts that is. Give the first step a total."
+        )
+
+
+def check_lengths(lengths: Any, num_rollouts: int, unit: str) -> np.ndarray | None:
+    """(R,) float64 generated tokens of each rollout.
+
+    Raises:
+        ValueError: Another number of them, one that is negative or not finite, or none where tokens are limited.
+    """
+    if lengths is None and unit != "tokens":
+        return None
+    length_R = np.asarray(np.nan if lengths is None else lengths, dtype=float)
+    if length_R.shape == (num_rollouts,) and (np.isfinite(length_R) & (length_R >= 0.0)).all():
+        return length_R
+    found = "None" if lengths is None else f"an array of shape {length_R.shape}"
+    if length_R.shape == (num_rollouts,):
+        found = repr(float(length_R[~(length_R >= 0.0) | np.isinf(length_R)][0]))
+    raise ValueError(
+        f"lengths: {found}; expected the generated tokens, a finite number of at least 0, of each of {num_rollouts} rollouts."
+    )
 
 
 def check_pilot(pilot: Any, bounds: tuple[int, int], mode: str) -> int:

@@ -19,6 +19,7 @@ class Outcomes:
         prompt_ids: (R,) the prompt of each rollout.
         success_R: (R,) success in [0, 1]; NaN is no attempt.
         pilot_R: (R,) bool: whether it was of a first round, which had a say in how many followed; None: all were.
+        length_R: (R,) tokens that it generated; None: not known.
 
     Example:
         >>> outcomes = Outcomes(["a", "b", "a"], np.array([1.0, np.nan, 0.0]), np.array([True, True, False]))
@@ -28,16 +29,22 @@ class Outcomes:
     """
 
     def __init__(
-        self, prompt_ids: Sequence[PromptId], success_R: np.ndarray, pilot_R: np.ndarray | None = None
+        self,
+        prompt_ids: Sequence[PromptId],
+        success_R: np.ndarray,
+        pilot_R: np.ndarray | None = None,
+        length_R: np.ndarray | None = None,
     ) -> None:
         # In one order, so that sums round alike.
         self._ids = sorted(set(prompt_ids), key=lambda prompt_id: (isinstance(prompt_id, str), prompt_id))
         position = {prompt_id: i for i, prompt_id in enumerate(self._ids)}
         group_R = np.fromiter((position[i] for i in prompt_ids), np.int64, len(prompt_ids))
-        order = np.lexsort((success_R, group_R))
+        self._counted = {} if length_R is None else {"tokens": float(length_R.sum())}
+        length_R = np.zeros(len(success_R)) if length_R is None else length_R
+        order = np.lexsort((length_R, success_R, group_R))
         order = order[~np.isnan(success_R[order])]
         self.num_unjudged = len(success_R) - len(order)
-        self._group_R, self._success_R = group_R[order], success_R[order]
+        self._group_R, self._success_R, self._length_R = group_R[order], success_R[order], length_R[order]
         self._pilot_R = np.ones(len(order), dtype=bool) if pilot_R is None else pilot_R[order]
 
     def _sums(self, chosen_R: np.ndarray | slice = slice(None)) -> tuple[np.ndarray, np.ndarray]:
@@ -63,9 +70,15 @@ class Outcomes:
         successes_P = np.where(known_P, successes_P, whole.successes_P)
         return Visits(ids, successes_P, np.where(known_P, attempts_P, whole.attempts_P), whole)
 
+    @property
+    def judged_rollouts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of each, its prompt's position in `visits`, its success and its length; 0 where that is not known."""
+        _, group_R = np.unique(self._group_R, return_inverse=True)
+        return group_R, self._success_R, self._length_R
+
     def metrics(self) -> dict[str, float]:
         """Of the outcomes, without the `coba/` prefix."""
-        counted = {"unjudged_rollouts": float(self.num_unjudged)}
+        counted = {"unjudged_rollouts": float(self.num_unjudged), **self._counted}
         visits = self.visits
         if visits is None:
             return counted

@@ -18,7 +18,8 @@ class FirstRound:
 
     Args:
         prompt_ids: (P,) the batch.
-        total: Rollouts of the step.
+        total: Rollouts of the step; with `tokens`, as many of mean cost as they are.
+        tokens: Most expected tokens of the step; None: the total counts.
         each: Rollouts of a prompt in the pilot.
         pass_rates: (P,) before the pilot.
         is_known: Whether they come from elsewhere, so that outcomes tell nothing new.
@@ -26,6 +27,7 @@ class FirstRound:
 
     prompt_ids: list[PromptId]
     total: int
+    tokens: float | None
     each: int
     pass_rates: np.ndarray
     is_known: bool
@@ -34,7 +36,7 @@ class FirstRound:
     def allocation(self) -> Allocation:
         """The pilot's budgets."""
         budgets = np.full(len(self.prompt_ids), self.each, dtype=np.int64)
-        remaining = self.total - int(budgets.sum())
+        remaining = max(self.total - int(budgets.sum()), 0)
         return Allocation(self.prompt_ids, budgets, self.pass_rates, is_pilot=True, remaining=remaining)
 
     def look(self, strategy: Strategy, success_R: np.ndarray) -> np.ndarray:

@@ -138,7 +138,7 @@ def fast(gains: Gains, total: int, low: int, high: int) -> np.ndarray:
         return np.full(gains.size, low, dtype=np.int64)
     base_P = np.maximum(_near_optimum(gains, total, low, high) - _MARGIN, low)
     budgets, proven = _take_best(gains, total, low, high, base_P, min(2 * _MARGIN, high - low))
-    return budgets if proven else _bisect_gains(gains, total, low, high)
+    return budgets if proven else buy(gains, np.ones(gains.size), total, low, high)
 
 
 def _near_optimum(gains: Gains, total: int, low: int, high: int) -> np.ndarray:
@@ -202,8 +202,19 @@ def _take_best(
     return budgets, bool(before_P.min() > worst) and after_is_worse
 
 
-def _bisect_gains(gains: Gains, total: int, low: int, high: int) -> np.ndarray:
-    """The budgets of `heap` for any falling gains, from at most 64 thresholds."""
+def buy(gains: Gains, cost_P: np.ndarray, limit: float, low: int, high: int) -> np.ndarray:
+    """The best rollouts one by one until the next one would cost too much; any falling gains, at most 64 thresholds.
+
+    Args:
+        gains: Say which rollouts are best; ties go to the prompt that has fewer, then to the earlier one.
+        cost_P: What a rollout of each prompt costs, > 0.
+        limit: Most that all budgets may cost, at least what `low` rollouts each do.
+        low: Fewest rollouts of a prompt.
+        high: Most rollouts of a prompt.
+
+    Returns:
+        (P,) int64 budgets.
+    """
     # The rollouts below `fewest_P` are bought, those from `most_P` on are not.
     fewest_P, most_P = (np.full(gains.size, bound, dtype=np.int64) for bound in (low, high))
     while (open_P := fewest_P < most_P).any():
@@ -212,11 +223,11 @@ def _bisect_gains(gains: Gains, total: int, low: int, high: int) -> np.ndarray:
         if not worst < best:  # what is left is worth the same
             break
         reach_P = search_budgets(gains, _float_between(worst, best), fewest_P, most_P)
-        if reach_P.sum() < total:
+        if (cost_P * reach_P).sum() < limit:
             fewest_P = reach_P
         else:
             most_P = reach_P
-    return _level(total, fewest_P, most_P)
+    return level(cost_P, limit, fewest_P, most_P)
 
 
 def _float_between(least: float, most: float) -> float:
@@ -230,15 +241,22 @@ def _float_between(least: float, most: float) -> float:
     return float(np.copysign(np.int64(abs(middle)).view(np.float64), middle))
 
 
-def _level(total: int, fewest_P: np.ndarray, most_P: np.ndarray) -> np.ndarray:
-    """Raise the smallest budgets, the earlier prompt first, from `fewest_P` until the sum is `total`."""
-    least, most = int(fewest_P.min()), int(most_P.max())
+def level(cost_P: np.ndarray, limit: float, fewest_P: np.ndarray, most_P: np.ndarray) -> np.ndarray:
+    """Raise the smallest budgets, the earlier prompt first, from `fewest_P` until the next would exceed the limit.
+
+    Example:
+        >>> level(np.array([1.0, 2.0, 1.0]), 12.0, np.array([1, 1, 4]), np.array([9, 9, 9])).tolist()
+        [3, 2, 4]
+    """
+    least, most = int(fewest_P.min(initial=0)), int(most_P.max(initial=0))
     while least < most:
-        level = (least + most + 1) // 2
-        least, most = (least, level - 1) if np.clip(level, fewest_P, most_P).sum() > total else (level, most)
+        middle = (least + most + 1) // 2
+        too_much = (cost_P * np.clip(middle, fewest_P, most_P)).sum() > limit
+        least, most = (least, middle - 1) if too_much else (middle, most)
     budgets = np.clip(least, fewest_P, most_P)
-    raised = np.flatnonzero((budgets == least) & (budgets < most_P))[: total - int(budgets.sum())]
-    budgets[raised] += 1
+    raised = np.flatnonzero((budgets == least) & (budgets < most_P))
+    fits = np.cumsum(cost_P[raised]) <= limit - (cost_P * budgets).sum()
+    budgets[raised[fits]] += 1
     return budgets
 
 

@@ -10,7 +10,7 @@ from coba_rl.allocation.allocator import BudgetAllocator
 from coba_rl.allocation.strategies import Strategy, make_strategy, strategy_class
 from coba_rl.errors import OptionError, suggestion
 
-_OWN = ("strategy", "min_budget", "max_budget", "success_threshold", "mode", "pilot")
+_OWN = ("strategy", "min_budget", "max_budget", "success_threshold", "mode", "pilot", "budget_unit")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +33,8 @@ class AllocatorSpec:
     """`rollouts` or `weights`: what the strategy's budgets are, see `BudgetAllocator`."""
     pilot: int = 0
     """Rollouts of every prompt in a first round, which is looked at before the rest is shared out; 0: one round."""
+    budget_unit: str = "rollouts"
+    """`rollouts` or `tokens`: what limits a step, see `BudgetAllocator`."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the strategy."""
 
@@ -43,8 +45,8 @@ class AllocatorSpec:
         """The spec that a section of a configuration file or a command line describes.
 
         Args:
-            section: `strategy`, `min_budget`, `max_budget`, `success_threshold`, `mode`, `pilot`; every other key is an option
-                of the strategy. Keys that are missing have their defaults.
+            section: `strategy`, `min_budget`, `max_budget`, `success_threshold`, `mode`, `pilot`, `budget_unit`; every other
+                key is an option of the strategy. Keys that are missing have their defaults.
             where: Name of the section, for messages, e.g. `algorithm.coba.`.
             neighbours: Keys of the section that were taken out, which a misspelt key may have meant.
 
@@ -74,6 +76,7 @@ class AllocatorSpec:
             success_threshold=section.get("success_threshold"),
             mode=section.get("mode", cls.mode),
             pilot=section.get("pilot", cls.pilot),
+            budget_unit=section.get("budget_unit", cls.budget_unit),
             options={key: value for key, value in section.items() if key not in _OWN},
         )
 
@@ -92,4 +95,5 @@ class AllocatorSpec:
             success_threshold=self.success_threshold,
             mode=self.mode,
             pilot=self.pilot,
+            budget_unit=self.budget_unit,
         )

@@ -93,11 +93,16 @@ class Gains(ABC):
             The shape of `budget`; −inf where a rollout is worth nothing.
         """
 
-    def count_above(self, threshold: float, low: int, high: int) -> np.ndarray:
+    def count_above(self, threshold: float | np.ndarray, low: int, high: int) -> np.ndarray:
         """Budget each prompt reaches by buying every rollout whose log gain is at least `threshold`.
 
         The default bisects over [low, high]; a subclass whose gain has an inverse does better. Being off by
         a rollout is allowed: the solver checks.
+
+        Args:
+            threshold: A log gain, for all prompts or (P,) of them.
+            low: Fewest rollouts of a prompt.
+            high: Most rollouts of a prompt.
 
         Returns:
             (P,) int64 in [low, high].
@@ -107,7 +112,9 @@ class Gains(ABC):
         )
 
 
-def search_budgets(gains: Gains, threshold: float, fewest_P: np.ndarray, most_P: np.ndarray) -> np.ndarray:
+def search_budgets(
+    gains: Gains, threshold: float | np.ndarray, fewest_P: np.ndarray, most_P: np.ndarray
+) -> np.ndarray:
     """(P,) int64 budgets that buy every rollout of at least `threshold`, by bisection from `fewest_P` to `most_P`."""
     for _ in range(int((most_P - fewest_P).max(initial=0)).bit_length()):
         middle_P = (fewest_P + most_P) // 2
@@ -137,7 +144,7 @@ class GeometricGains(Gains):
     def log_gain(self, budget: np.ndarray) -> np.ndarray:
         return _column(self.intercept_P, budget) - _column(self.rate_P, budget) * budget
 
-    def count_above(self, threshold: float, low: int, high: int) -> np.ndarray:
+    def count_above(self, threshold: float | np.ndarray, low: int, high: int) -> np.ndarray:
         with np.errstate(over="ignore"):  # the rate of a pass rate next to 0
             reach_P = np.floor((self.intercept_P - threshold) / self.rate_P) + 1.0
         return np.minimum(np.maximum(reach_P, low), high).astype(np.int64)
@@ -194,7 +201,7 @@ class KnapsackGains(_RateGains):
         tail = np.where(np.isnan(tail), 0.0, tail)  # (1 − 1)·(−inf) at p in {0, 1}, where the weight is 0
         return _column(intercept_P, budget) + budget * _column(log_larger_P, budget) + tail
 
-    def count_above(self, threshold: float, low: int, high: int) -> np.ndarray:
+    def count_above(self, threshold: float | np.ndarray, low: int, high: int) -> np.ndarray:
         # The log gain is a straight line plus a small convex tail. One Newton step from where the line meets the
         # threshold stops short of the crossing, by so little that the count is hardly ever one less.
         intercept_P, slope_P, ratio_P = self._logs_of_live
@@ -228,7 +235,7 @@ class VarianceGains(_RateGains):
     def log_gain(self, budget: np.ndarray) -> np.ndarray:
         return _column(self._log_variance_P, budget) - np.log(budget * (budget + 1.0))
 
-    def count_above(self, threshold: float, low: int, high: int) -> np.ndarray:
+    def count_above(self, threshold: float | np.ndarray, low: int, high: int) -> np.ndarray:
         # B(B + 1) ≤ p(1−p)·e^−threshold, solved for B.
         with np.errstate(over="ignore"):
             most_P = np.exp(self._log_variance_P - threshold)

@@ -59,6 +59,8 @@ def allocate(
         )
     if "pilot" in section:
         raise OptionError("--pilot needs rollouts to look at, and a file has none: leave it out.")
+    if "budget_unit" in section:
+        raise OptionError("--budget-unit needs lengths of rollouts, and a file has none: leave it out.")
     section |= {"strategy": strategy, "min_budget": min_budget, "max_budget": max_budget}
     allocator = AllocatorSpec.from_mapping(section, "--").build()
     allocation = allocate_rates(allocator, read_rates(file), total)

@@ -23,6 +23,8 @@ class Outcome(NamedTuple):
     """As the verifier has it; NaN is no attempt."""
     reward: float = math.nan
     """What is trained on; NaN where that is not known."""
+    length: float = math.nan
+    """Tokens that the model generated; NaN where that is not known."""
 
 
 @dataclass(slots=True)
@@ -37,8 +39,8 @@ class Group:
     budget: int
     pilot: int
     """Rollouts whose number was fixed before any came back: those of the first round, or all where there is one."""
-    came_back: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """Success and reward by index."""
+    came_back: dict[int, tuple[float, float, float]] = field(default_factory=dict)
+    """Success, reward and length by index."""
 
     @property
     def is_whole(self) -> bool:
@@ -46,8 +48,8 @@ class Group:
         return len(self.came_back) == self.budget
 
     @property
-    def outcomes(self) -> list[tuple[float, float]]:
-        """Success and reward of what came back, in the order of the index."""
+    def outcomes(self) -> list[tuple[float, float, float]]:
+        """Success, reward and length of what came back, in the order of the index."""
         return [self.came_back[index] for index in sorted(self.came_back)]
 
     def success_of(self, index: int) -> float:
@@ -62,7 +64,7 @@ class Group:
     def as_row(self) -> list[Any]:
         """Fit for JSON; `from_row` reads it."""
         planned = [self.prompt_id, or_none(self.pass_rate), or_none(self.value), self.budget, self.pilot]
-        return [*planned, *([index, *map(or_none, pair)] for index, pair in self.came_back.items())]
+        return [*planned, *([index, *map(or_none, outcome)] for index, outcome in self.came_back.items())]
 
     @classmethod
     def from_row(cls, row: list[Any]) -> Group:
@@ -72,12 +74,12 @@ class Group:
             TypeError, ValueError: It is no such row.
 
         Example:
-            >>> group = Group("a", 0.5, math.nan, 2, 2, {1: (1.0, math.nan)})
+            >>> group = Group("a", 0.5, math.nan, 2, 2, {1: (1.0, math.nan, 7.0)})
             >>> Group.from_row(group.as_row()).as_row() == group.as_row()
             True
         """
         prompt_id, pass_rate, value, budget, pilot, *came_back = row
-        outcomes = {int(index): (_or_nan(success), _or_nan(reward)) for index, success, reward in came_back}
+        outcomes = {int(i): (_or_nan(s), _or_nan(reward), _or_nan(n)) for i, s, reward, n in came_back}
         return cls(prompt_id, _or_nan(pass_rate), _or_nan(value), int(budget), int(pilot), outcomes)
 
 
@@ -97,7 +99,7 @@ def score_per_prompt(groups: Iterable[Group]) -> dict[str, float]:
     """
     outcomes = [zip(group.outcomes, group.in_pilot, strict=True) for group in groups]
     rewards = [
-        [reward for (_, reward), first in group if first and not math.isnan(reward)] for group in outcomes
+        [reward for (_, reward, _), first in group if first and not math.isnan(reward)] for group in outcomes
     ]
     means = [sum(group) / len(group) for group in rewards if group]
     return {"coba/score_per_prompt": sum(means) / len(means)} if means else {}

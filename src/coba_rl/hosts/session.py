@@ -174,27 +174,35 @@ class BudgetSession:
                 raise CobaError(
                     f"Rollout {index!r} of group {name!r}: expected one of 0 … {self._groups[name].budget - 1}."
                 )
-        for name, index, success, reward in outcomes:
+        for name, index, *measured in outcomes:
             if name in self._groups:
-                self._groups[name].came_back[index] = (float(success), float(reward))
+                success, reward, length = map(float, measured)
+                self._groups[name].came_back[index] = (success, reward, length)
             else:
                 self._num_late += 1
 
-    def record_all(self, success_R: Sequence[float] | np.ndarray) -> None:
+    def record_all(
+        self, success_R: Sequence[float] | np.ndarray, length_R: Sequence[float] | np.ndarray | None = None
+    ) -> None:
         """Take in a whole plan, the last one, whose rollouts all came back.
 
         Args:
             success_R: (R,) success of each rollout, group after group; NaN is no attempt.
+            length_R: (R,) tokens that each generated; None: not known.
 
         Raises:
-            ValueError: Another number of rollouts than was planned.
+            ValueError: Another number of rollouts than was planned, or of lengths than of successes.
             ConfigError: A success that is none.
         """
         places = [(name, i) for name in self._last_plan for i in range(self._groups[name].budget)]
         successes = np.asarray(success_R, dtype=float).tolist()
         if len(successes) != len(places):
             raise ValueError(f"{len(successes)} successes: expected one for each of {len(places)} rollouts.")
-        self.record(Outcome(name, i, value) for (name, i), value in zip(places, successes, strict=True))
+        lengths = [math.nan] * len(places) if length_R is None else np.asarray(length_R, dtype=float).tolist()
+        self.record(
+            Outcome(*place, success, length=length)
+            for place, success, length in zip(places, successes, lengths, strict=True)
+        )
 
     def check(self, success_R: Sequence[float] | np.ndarray) -> None:
         """Refuse successes that are none, before they move anything.
@@ -225,11 +233,13 @@ class BudgetSession:
             name: group for name, group in self._groups.items() if name not in still_open or group.is_whole
         }
         # In the order of plan and index, whatever the order of arrival: sums of floats depend on it.
-        came_back = [(group.prompt_id, success) for group in ending.values() for success, _ in group.outcomes]
+        came_back = [(group.prompt_id, outcome) for group in ending.values() for outcome in group.outcomes]
+        lengths = [length for _, (_, _, length) in came_back]
         self.allocator.observe(
             [prompt_id for prompt_id, _ in came_back],
-            [success for _, success in came_back],
+            [success for _, (success, _, _) in came_back],
             [in_pilot for group in ending.values() for in_pilot in group.in_pilot],
+            lengths=None if any(map(math.isnan, lengths)) else lengths,
         )
         self._groups = {name: group for name, group in self._groups.items() if name not in ending}
         rollouts = sum(group.budget for group in ending.values())
@@ -247,7 +257,7 @@ class BudgetSession:
 
     def _records(self, step: int, groups: Sequence[Group]) -> list[AllocationRecord]:
         """One a group, from the successes of all of them at once."""
-        raw = [success for group in groups for success, _ in group.outcomes]
+        raw = [success for group in groups for success, *_ in group.outcomes]
         success_R = iter(self.allocator.success(raw).tolist())
         records = []
         for group in groups:

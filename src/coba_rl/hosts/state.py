@@ -21,7 +21,7 @@ from coba_rl.errors import StateError
 from coba_rl.files import atomic_file
 
 STATE_FILE = "coba_state.npz"
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 _TEXT = "state"
 _ARRAY = "array"
@@ -44,7 +44,7 @@ def write_state(folder: str | os.PathLike[str], state: dict[str, Any]) -> None:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     write_state(folder, {"allocator": {"rates": np.array([0.5, 0.25])}})
         ...     read_state(folder)
-        {'version': 1, 'allocator': {'rates': array([0.5 , 0.25])}}
+        {'version': 2, 'allocator': {'rates': array([0.5 , 0.25])}}
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

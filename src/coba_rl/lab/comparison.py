@@ -147,7 +147,7 @@ class StudyResults:
                 "arm": run.arm,
                 "seed": run.config.seed,
                 "step": step,
-                "rollouts": step * run.config.rollouts_per_step,
+                "rollouts": int(record.rollouts_by_step[step]),
                 "tokens": int(record.tokens_by_step[step]),
                 "accuracy": accuracy,
             }

@@ -56,6 +56,9 @@ class LabConfig(BaseModel):
     """weights: every prompt gets the mean budget, and its advantages count in proportion to what the strategy gives it."""
     pilot: int = Field(0, ge=0)
     """Rollouts of every prompt in a first round, which is looked at before the rest is shared out; 0: one round."""
+    budget_unit: Literal["rollouts", "tokens"] = "rollouts"
+    """tokens: in place of P·G rollouts, a step spends as many tokens as these are expected to generate in even budgets; the
+    first step, before any length is known, P·G rollouts."""
     per_prompt_weighting: bool = False
     """Multiply advantages by mean budget / budget, so that every prompt weighs the same in the gradient."""
     learning_rate: float = Field(1.5e-4, gt=0)
@@ -95,7 +98,7 @@ class LabConfig(BaseModel):
 
     @property
     def rollouts(self) -> int:
-        """Rollouts of `steps` steps."""
+        """Rollouts of `steps` steps, where tokens are not limited."""
         return self.steps * self.rollouts_per_step
 
     @property
@@ -112,7 +115,7 @@ class LabConfig(BaseModel):
 
         Raises:
             OptionError, UnknownStrategyError: The strategy or its options, selection without a value, or weights
-                together with other weights, with selection or with a pilot.
+                together with other weights, with selection, with a pilot or with limited tokens.
             InfeasibleBudgetError: The bounds or the pilot do not fit the rollouts of a step.
         """
         allocator = AllocatorSpec(
@@ -120,6 +123,7 @@ class LabConfig(BaseModel):
             bounds=(self.min_budget, self.max_budget),
             mode=self.mode,
             pilot=self.pilot,
+            budget_unit=self.budget_unit,
             options=self.options,
         ).build()
         allocator.check_feasible(self.prompts_per_step, self.rollouts_per_step)

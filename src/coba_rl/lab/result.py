@@ -22,7 +22,8 @@ class LabResult:
     after: list[int]
     """(N,) the same after training."""
     steps: list[dict[str, float]]
-    """Per step: the allocator's metrics, the error of its pass rates, the gradient norm, the generated `tokens`."""
+    """Per step: the allocator's metrics, the error of its pass rates, the gradient norm, the generated `tokens` and
+    `rollouts`."""
     seconds: float
     """Processor time of the run."""
 
@@ -40,12 +41,17 @@ class LabResult:
     @property
     def rollouts(self) -> int:
         """Generated rollouts of the whole run."""
-        return len(self.steps) * self.config.rollouts_per_step
+        return int(self.rollouts_by_step[-1])
 
     @property
     def tokens(self) -> int:
         """Generated tokens of the whole run."""
         return int(self.tokens_by_step[-1])
+
+    @cached_property
+    def rollouts_by_step(self) -> np.ndarray:
+        """(steps + 1,) rollouts generated up to and including each step, from step 0 on."""
+        return np.cumsum([0, *(int(step["rollouts"]) for step in self.steps)])
 
     @cached_property
     def tokens_by_step(self) -> np.ndarray:

@@ -119,12 +119,12 @@ class LabRun:
         truth = np.where(self._solved[rows], 1.0, truth)
         truth = truth + self._config.lucky * (1.0 - truth)
         exact = truth if self._config.exact_pass_rates else None
-        allocation = self._allocator.allocate(ids, self._config.rollouts_per_step, pass_rates=exact)
+        allocation = self._allocate(ids, exact)
         rollouts, score_U = self._roll_out(read, problems, rows, allocation.budgets)
         pilot_U = rollouts.count_U
         if allocation.is_pilot:
             whole = self._allocator.allocate_rest(np.repeat(score_U, rollouts.count_U))
-            if allocation.remaining:
+            if whole.total > allocation.total:
                 rest = self._roll_out(read, problems, rows, whole.budgets - allocation.budgets)
                 rollouts, score_U, pilot_U = joined(rollouts, score_U, *rest)
             allocation = whole
@@ -141,8 +141,18 @@ class LabRun:
         norm = update(self.policy, optimizer, objective, self._config.updates_per_batch)
         if self._on_step is not None:
             self._on_step(step, allocation)
-        counted = {"step": step, "tokens": rollouts.num_tokens}
+        counted = {"step": step, "tokens": rollouts.num_tokens, "rollouts": allocation.total}
         return {**counted, **self._allocator.metrics(), **measured, "grad_norm": norm}
+
+    def _allocate(self, ids: list[str], exact: np.ndarray | None) -> Allocation:
+        """Of the step's rollouts; or, where tokens are limited, of as many as these would generate in even budgets."""
+        total = self._config.rollouts_per_step
+        if self._config.budget_unit == "tokens":
+            cost_P = self._allocator.expected_tokens(ids, exact)
+            if not np.isnan(cost_P).any():
+                tokens = total / len(ids) * float(cost_P.sum())
+                return self._allocator.allocate(ids, pass_rates=exact, tokens=tokens)
+        return self._allocator.allocate(ids, total, pass_rates=exact)
 
     def _weights(self, allocation: Allocation) -> np.ndarray | None:
         """(P,) factors of the prompts' advantages; None: 1 each."""
@@ -195,4 +205,7 @@ class LabRun:
     ) -> None:
         id_U, count_U = np.array(ids, dtype=object)[rollouts.prompt_U], rollouts.count_U
         in_pilot = np.concatenate([np.arange(n) < k for n, k in zip(count_U, pilot_U, strict=True)])
-        self._allocator.observe(np.repeat(id_U, count_U), np.repeat(score_U, count_U).astype(float), in_pilot)
+        length_R = np.repeat(np.array([*map(len, rollouts.completions)]), count_U)
+        self._allocator.observe(
+            np.repeat(id_U, count_U), np.repeat(score_U, count_U).astype(float), in_pilot, lengths=length_R
+        )

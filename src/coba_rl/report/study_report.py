@@ -30,7 +30,7 @@ _MEASURED = {
 Spent = Callable[[LabResult, int], float]
 
 _SPENT: dict[str, Spent] = {
-    "rollouts": lambda record, step: step * record.config.rollouts_per_step,
+    "rollouts": lambda record, step: record.rollouts_by_step[step],
     "tokens": lambda record, step: record.tokens_by_step[step],
 }
 """What accuracy is shown over: unit → how much of it a run had generated after a step."""

@@ -75,6 +75,8 @@ class AllocationConfig(_OpenSection):
     mode: Literal["rollouts", "weights"] = "rollouts"
     """rollouts: a prompt gets as many as the strategy gives it; weights: every prompt gets the mean, and its advantages
     count in proportion to what the strategy gives it."""
+    budget_unit: Literal["rollouts", "tokens"] = "rollouts"
+    """tokens: a step has as many rollouts, but no more expected tokens than in even budgets."""
     pilot: int = Field(0, ge=0)
     """Rollouts of every prompt in a first round, which is looked at before the rest is shared out; 0: one round."""
 

@@ -85,6 +85,7 @@ ELSEWHERE: dict[str, str] = {
     "max_budget": "set allocation.max_budget",
     "success_threshold": "set allocation.success_threshold",
     "allocation_mode": "set allocation.mode",
+    "budget_unit": "set allocation.budget_unit",
     "pilot": "set allocation.pilot",
     "success_reward": "the only reward is that of the task",
     "reward_weights": "the only reward is that of the task",

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -83,7 +83,7 @@ class HostConformance(ABC):
     def test_outcomes_are_observed_once_a_step_and_all_of_them(self) -> None:
         for judge in (_graded, _unjudged):
             allocator, finished = self._train("coba", judge, steps=4)
-            assert allocator.state_dict() == _replayed(finished, judge).state_dict()
+            assert _state(allocator) == _state(_replayed(finished, judge))
 
     def test_what_does_not_come_back_is_missing_and_teaches_nothing(self) -> None:
         if not self.loses_rollouts:
@@ -94,7 +94,7 @@ class HostConformance(ABC):
             assert metrics["coba/missing_rollouts"] == lost
             assert sum(record.attempts for record in records) == sum(r.budget for r in records) - lost
         assert any(metrics["coba/missing_rollouts"] for _, metrics in finished)
-        assert allocator.state_dict() == _replayed(finished, _lossy).state_dict()
+        assert _state(allocator) == _state(_replayed(finished, _lossy))
 
     def test_two_rounds_keep_the_total_and_are_observed_once(self) -> None:
         if not self.has_two_rounds:
@@ -112,12 +112,23 @@ class HostConformance(ABC):
         given = Counter((record.prompt_id, i) for record in records for i in range(record.budget))
         assert asked == given, f"rollouts judged {asked}, budgets given {given}"
         assert min(record.budget for record in records) == 3, "no prompt was left with its pilot"
-        assert allocator.state_dict() == _replayed(finished, _unjudged, spec).state_dict()
+        assert _state(allocator) == _state(_replayed(finished, _unjudged, spec))
 
     def test_the_strategy_is_told_the_length_of_the_training(self) -> None:
         finished = self._train("linear-decay", _graded, steps=3).finished  # refuses to allocate without
         alphas = [metrics["coba/alpha"] for _, metrics in finished]
         assert alphas == [10.0, 7.0, 4.0], f"three steps of a linear decay from 10 to 1 have α = {alphas}"
+
+    def test_limited_tokens_are_learnt_from_lengths(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            allocator, finished = self.train(
+                _spec("coba", budget_unit="tokens"), _graded, Path(folder), 4, resume=False
+            )
+        assert all(metrics["coba/tokens"] > 0.0 for _, metrics in finished), "the session is told no lengths"
+        assert allocator.state_dict()["lengths"]["prompts"]["keys"], "no length was learnt"
+        for records, metrics in finished[1:]:
+            total = sum(record.budget for record in records)
+            assert total <= metrics["coba/expected_tokens"], f"{total} rollouts of at least a token each"
 
     def test_resume_equals_no_interruption(self) -> None:
         allocator, straight = self._train("coba", _graded, steps=6)
@@ -134,8 +145,8 @@ class HostConformance(ABC):
             return self.train(_spec(strategy), judge, Path(folder), steps, resume=False)
 
 
-def _spec(strategy: str, pilot: int = 0) -> AllocatorSpec:
-    return AllocatorSpec(strategy=strategy, bounds=(2, 32), pilot=pilot)
+def _spec(strategy: str, **own: Any) -> AllocatorSpec:
+    return AllocatorSpec(strategy=strategy, bounds=(2, 32), **own)
 
 
 def _records(finished: list[FinishedStep]) -> list[AllocationRecord]:
@@ -175,6 +186,13 @@ def _replayed(
         prompts, successes, numbers = zip(*[row for row in scores if row[1] is not None], strict=True)
         allocator.observe(prompts, successes, [k < (allocator.pilot or math.inf) for k in numbers])
     return allocator
+
+
+def _state(allocator: BudgetAllocator) -> dict[str, Any]:
+    """All but how many tokens the host's own model generated."""
+    state = allocator.state_dict()
+    state["outcome_metrics"].pop("tokens", None)
+    return state
 
 
 class FakeTrainer:
@@ -249,7 +267,7 @@ class FakeTrainer:
                     np.nan if happens["unjudged"] else float(rng.random() * self.NUM_PROMPTS < int(prompt_id))
                 )
                 due = self._number + int(rng.integers(self.latest + 1))
-                outcome = Outcome(name, index, success, 0.0)
+                outcome = Outcome(name, index, success, 0.0, 10.0 + int(prompt_id))
                 if not happens["lost"]:
                     self._arriving.setdefault(due, []).append(outcome)
                 if happens["repeated"]:

@@ -14,6 +14,14 @@ from coba_rl.allocation.capability import Capability
 from coba_rl.allocation.estimators import PassRateEstimator, Visits, describe_estimator, make_estimator
 from coba_rl.allocation.prompt_table import PromptId, PromptTable
 from coba_rl.allocation.solvers import SOLVERS, check_feasible, even_split
+from coba_rl.allocation.token_solver import (
+    affords,
+    cheapest_even,
+    check_tokens,
+    most_even,
+    spend_tokens,
+    within_tokens,
+)
 from coba_rl.allocation.value import Gains
 from coba_rl.errors import OptionError
 from coba_rl.option_types import WithOptions
@@ -41,6 +49,8 @@ class Strategy(WithOptions, ABC):
     """
 
     name: ClassVar[str]
+    budget_units: ClassVar[tuple[str, ...]] = ("rollouts",)
+    """What its budgets can be limited by; `tokens` takes a `plan_tokens`."""
 
     window: int = 1
     """Steps k over which the failure rate is averaged (Eq. 6)."""
@@ -111,6 +121,61 @@ class Strategy(WithOptions, ABC):
     def plan(self, p_P: np.ndarray, total: int, low: int, high: int) -> np.ndarray:
         """As `allocate`, for prompts whose pass rates are all known."""
 
+    def allocate_within(
+        self, p_P: np.ndarray, cost_P: np.ndarray, total: int, low: int, high: int
+    ) -> np.ndarray:
+        """As `allocate`, with no more expected tokens than even budgets; the same budgets where these do not have more.
+
+        Args:
+            p_P, total, low, high: As for `allocate`.
+            cost_P: Expected tokens of a rollout of each prompt, > 0.
+        """
+        budgets = self.allocate(p_P, total, low, high)
+        tokens = total / max(len(p_P), 1) * float(cost_P.sum())
+        if affords(tokens, cost_P, budgets):
+            return budgets
+        budgets, known = cheapest_even(cost_P, total), ~np.isnan(p_P)
+        tokens -= float((cost_P * budgets)[~known].sum())
+        if known.any():
+            share = int(budgets[known].sum())
+            budgets[known] = self.plan_tokens(p_P[known], cost_P[known], tokens, low, high, share)
+        return budgets
+
+    def allocate_tokens(
+        self, p_P: np.ndarray, cost_P: np.ndarray, tokens: float, low: int, high: int
+    ) -> np.ndarray:
+        """(P,) int64 budgets within [low, high] of at most `tokens` expected tokens, whatever their sum.
+
+        Prompts of unknown pass rate get what they would if all budgets were even.
+
+        Raises:
+            InfeasibleBudgetError: `low` rollouts of each prompt are expected to take more.
+        """
+        check_tokens(cost_P, tokens, low)
+        budgets, known = most_even(cost_P, tokens, low, high), ~np.isnan(p_P)
+        tokens -= float((cost_P * budgets)[~known].sum())
+        if known.any():
+            budgets[known] = self.plan_tokens(p_P[known], cost_P[known], tokens, low, high)
+        return budgets
+
+    def plan_tokens(
+        self,
+        p_P: np.ndarray,
+        cost_P: np.ndarray,
+        tokens: float,
+        low: int,
+        high: int,
+        total: int | None = None,
+    ) -> np.ndarray:
+        """Budgets of at most `tokens` expected tokens, for prompts whose pass rates are all known.
+
+        Args:
+            p_P, cost_P, low, high: As for `allocate_within`.
+            tokens: Even budgets fit in.
+            total: What the budgets sum to; None: whatever is best.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has budget_units={self.budget_units}")
+
     def value(
         self, p_P: np.ndarray, mean_budget: float, batch_P: np.ndarray | None = None
     ) -> np.ndarray | None:
@@ -163,9 +228,11 @@ class Strategy(WithOptions, ABC):
 class GainStrategy(Strategy):
     """A strategy that maximises a sum of values whose marginal gains fall (Eq. 3), solved exactly."""
 
+    budget_units: ClassVar[tuple[str, ...]] = ("rollouts", "tokens")
+
     solver: str | Callable = "fast"
     """`fast`, `heap` (Algorithm 1 as printed) or `dynamic-programming`, which all give the same value; your own as
-    `"package.module:function"`, or a function (gains, total, low, high) → budgets."""
+    `"package.module:function"`, or a function (gains, total, low, high) → budgets. Limits of tokens have one of their own."""
 
     def __post_init__(self) -> None:
         given = self.solver
@@ -186,3 +253,16 @@ class GainStrategy(Strategy):
 
     def plan(self, p_P: np.ndarray, total: int, low: int, high: int) -> np.ndarray:
         return self._solve(self.gains(p_P, total / len(p_P)), total, low, high)
+
+    def plan_tokens(
+        self,
+        p_P: np.ndarray,
+        cost_P: np.ndarray,
+        tokens: float,
+        low: int,
+        high: int,
+        total: int | None = None,
+    ) -> np.ndarray:
+        if total is None:
+            return spend_tokens(self.gains(p_P, tokens / cost_P.sum()), cost_P, tokens, low, high)
+        return within_tokens(self.gains(p_P, total / len(p_P)), cost_P, total, tokens, low, high)

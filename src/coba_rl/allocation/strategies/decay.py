@@ -44,13 +44,22 @@ class LinearDecay(BetaStrategy):
         return alpha, self.kappa - alpha
 
     def allocate(self, p_P: np.ndarray, total: int, low: int, high: int) -> np.ndarray:
+        self._count_step()
+        return super().allocate(p_P, total, low, high)
+
+    def allocate_tokens(
+        self, p_P: np.ndarray, cost_P: np.ndarray, tokens: float, low: int, high: int
+    ) -> np.ndarray:
+        self._count_step()
+        return super().allocate_tokens(p_P, cost_P, tokens, low, high)
+
+    def _count_step(self) -> None:
         if self._num_allocations is None:
             raise OptionError(
                 "linear-decay needs the number of allocations in the whole training: call allocator.begin(...) with it "
                 "before the first."
             )
         self._step += 1
-        return super().allocate(p_P, total, low, high)
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "step": self._step}

@@ -34,6 +34,7 @@ class CobaRelease(CobaPaper):
     """
 
     name: ClassVar[str] = "coba-release"
+    budget_units: ClassVar[tuple[str, ...]] = ("rollouts",)
 
     window: int = 1
     kappa: float = 11.0

@@ -57,6 +57,11 @@ class CobaGRPOConfig(GRPOConfig):
         "rollouts: a prompt gets as many rollouts as the strategy gives it. weights: every prompt gets num_generations, "
         "and its advantages are multiplied by what the strategy gives it, divided by num_generations.",
     )
+    budget_unit: str = _option(
+        "rollouts",
+        "rollouts: a step spends its rollouts as they are worth most. tokens: it spends as many, but with no more expected "
+        "tokens than even budgets.",
+    )
     pilot: int = _option(
         0,
         "Rollouts of every prompt in a first wave of generation, or min_budget where that is more; what they score decides "
@@ -119,6 +124,7 @@ class CobaGRPOConfig(GRPOConfig):
             bounds=(self.min_budget, self.max_budget),
             success_threshold=self.success_threshold,
             mode=self.allocation_mode,
+            budget_unit=self.budget_unit,
             pilot=self.pilot,
             options=options,
         )

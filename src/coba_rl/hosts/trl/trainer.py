@@ -76,6 +76,9 @@ class CobaGRPOTrainer(GRPOTrainer):
     | `coba/dead_groups`, `_all_right`, `_all_wrong` | share of groups whose rollouts all scored alike |
     | `coba/unjudged_rollouts` | rollouts without a success value |
     | `coba/rollouts`, `coba/missing_rollouts` | rollouts planned; of these, those that never came back |
+    | `coba/tokens` | tokens that the policy generated for them; tools wrote none of these |
+    | `coba/expected_tokens` | what was expected of the budgets (`budget_unit="tokens"`) |
+    | `coba/length_error` | mean over prompts of how far, relative to it, tokens were from what outcomes made expect |
 
     Save checkpoints at multiples of the generation window (steps_per_generation × num_iterations /
     gradient_accumulation_steps steps): `GRPOTrainer` drops a half-used generation at resume.
@@ -118,6 +121,7 @@ class CobaGRPOTrainer(GRPOTrainer):
         self._generating = False
         # Of all processes, while a training generation is under way.
         self._rewards_RF: torch.Tensor | None = None
+        self._length_R: torch.Tensor | None = None
         self._both_waves: Wave | None = None
         self._train_sampler: EpochRepeatSampler | None = None
         self._warned_of_one_id = False
@@ -195,7 +199,7 @@ class CobaGRPOTrainer(GRPOTrainer):
             self._set_advantages(output, allocation, self._rewards_RF)
             self._observe(self._rewards_RF)
         finally:
-            self._generating, self._rewards_RF, self._both_waves = False, None, None
+            self._generating, self._rewards_RF, self._both_waves, self._length_R = False, None, None, None
             self._session.drop(self._session.open_groups)  # none, unless something failed
         return output
 
@@ -230,6 +234,14 @@ class CobaGRPOTrainer(GRPOTrainer):
             order_R = np.argsort(np.concatenate([pilot.repeat_index, rest_R]), kind="stable")
             wave = wave.then(rest, order_R)
         return whole, wave
+
+    def _generate(self, prompts: list[Any]) -> Any:
+        output = super()._generate(prompts)
+        if self._generating:
+            _, completions, tool_mask, *_ = output  # the mask is 0 where a tool wrote
+            lengths = map(len, completions) if tool_mask is None else map(sum, tool_mask)
+            self._length_R = self.accelerator.gather(torch.tensor([*lengths], device=self.accelerator.device))
+        return output
 
     def _generate_single_turn(
         self,
@@ -296,7 +308,8 @@ class CobaGRPOTrainer(GRPOTrainer):
 
     def _observe(self, rewards_RF: torch.Tensor) -> None:
         """Feed the outcomes back, in every process the same, and log."""
-        self._session.record_all(self._success(rewards_RF))
+        length_R = None if self._length_R is None else self._length_R.cpu().numpy()
+        self._session.record_all(self._success(rewards_RF), length_R)
         records, metrics = self._session.finish(self.state.global_step + 1)
         for name, value in metrics.items():
             self._metrics["train"][name].append(value)

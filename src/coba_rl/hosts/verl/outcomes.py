@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,8 +26,8 @@ def read_outcomes(
 ) -> list[Outcome]:
     """Read the rollouts behind some rows; a group is named by verl's uid.
 
-    Padding rows are left out, and of a rollout that became several rows only the last is taken: verl gives all of
-    them its score.
+    Padding rows are left out, and of a rollout that became several rows only the last is judged: verl gives all of
+    them its score. Its length is the sum over all of them of what the policy generated; tools wrote none of it.
 
     Args:
         keys: `{uid}_{session}_{row}`.
@@ -38,9 +39,8 @@ def read_outcomes(
         ConfigError: A rollout has no `success_key`, or no number there.
     """
     last: dict[tuple[str, int], tuple[int, str]] = {}
-    for key, tag in zip(keys, tags, strict=True):
-        if tag.get("is_padding", False):
-            continue
+    keys = [key for key, tag in zip(keys, tags, strict=True) if not tag.get("is_padding", False)]
+    for key in keys:
         group, index, row = parse_key(key)
         last[group, index] = max(last.get((group, index), (-1, "")), (row, key))
     if not last:
@@ -55,13 +55,25 @@ def read_outcomes(
         for scores in _column(data, "rm_scores", len(last))
     ]
     named_R = _column(data, success_key, len(last)) if success_key else [None] * len(last)
+    length_of = _lengths(keys, partition)
     outcomes = []
     for (uid, session), extra, reward, named in zip(last, extra_R, reward_R, named_R, strict=True):
         info = dict((extra or {}).get("reward_extra_info") or {})
         if named is not None:  # A reward model in the trainer's own processes writes its results as columns.
             info[str(success_key)] = named
-        outcomes.append(Outcome(uid, session, success_of(info, reward, success_key), reward))
+        success = success_of(info, reward, success_key)
+        outcomes.append(Outcome(uid, session, success, reward, length_of[uid, session]))
     return outcomes
+
+
+def _lengths(keys: Sequence[str], partition: str) -> Counter[tuple[str, int]]:
+    """Generated tokens by group and index."""
+    data = tq.kv_batch_get(keys=keys, partition_id=partition, select_fields=["response_mask"])
+    lengths = Counter[tuple[str, int]]()
+    for key, mask in zip(keys, data["response_mask"].unbind(), strict=True):
+        group, index, _ = parse_key(key)
+        lengths[group, index] += int(mask.sum())
+    return lengths
 
 
 def success_of(info: Mapping[str, Any], reward: float, success_key: str | None) -> float:

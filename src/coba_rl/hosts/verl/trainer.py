@@ -186,11 +186,13 @@ class CobaTrainerSync(PPOTrainerSync):
         return replace(batch, keys=[key for key, _ in kept], tags=[tag for _, tag in kept])
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        # First, because rollout correction takes tokens out of the response masks.
+        outcomes = self._read(batch.keys, batch.tags)
         batch = super()._compute_advantage(batch, metrics)
         if self._weights:
             weigh_advantages(batch, self._weights)
             self._weights = {}
-        self.session.record(self._read(batch.keys, batch.tags))
+        self.session.record(outcomes)
         records, coba_metrics = self.session.finish(self.global_steps)
         self.run_log.allocations(records)
         metrics.update(coba_metrics)
