@@ -53,11 +53,11 @@ BAD = {
     "missing file to allocate": (["allocate", "nowhere.csv", "--total", "9"], "no file 'nowhere.csv'"),
     "file of an unknown kind": (["allocate", "rates.xls", "--total", "9"], ".csv"),
     "no total": (["allocate", "rates.csv"], "total"),
-    "mode of a trainer": (
+    "unit of a trainer": (
         ["allocate", "rates.csv", "--total", "9", "--budget-unit", "tokens"],
         "--budget-unit needs lengths of rollouts",
     ),
-    (
+    "mode of a trainer": (
         ["allocate", "rates.csv", "--total", "9", "--mode", "weights"],
         "--mode says what a trainer",
     ),

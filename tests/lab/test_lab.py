@@ -184,7 +184,7 @@ def test_a_pilot_that_does_not_fit_is_refused_before_the_run() -> None:
 def test_weights_leave_the_rollouts_even() -> None:
     result, allocations = run_with(mode="weights")
     assert all(set(allocation.budgets.tolist()) == {16} for allocation in allocations)
-    assert result.steps[-1]["coba/weight_max"] == allocations[-1].weights.max() > 1.1
+    assert result.steps[-1]["coba/weight_max"] > 1.1
     uniform, _ = run_with(strategy="uniform")
     assert result.steps[0]["tokens"] == uniform.steps[0]["tokens"]  # the same rollouts while nothing is known
     assert result.final != uniform.final
@@ -206,7 +206,8 @@ def test_prompts_that_weigh_the_same_undo_their_budgets() -> None:
     assert result.steps[2]["grad_norm"] != plain.steps[2]["grad_norm"]
     budgets = np.array([4, 8, 24])
     run = LabRun(SHORT.model_copy(update={"per_prompt_weighting": True}))
-    weights = run._weights(Allocation(["a", "b", "c"], budgets, np.full(3, np.nan)))
+    rollouts = UniqueRollouts(np.arange(3), [(1,), (2,), (3,)], budgets)
+    weights = run._weights(Allocation(["a", "b", "c"], budgets, np.full(3, np.nan)), rollouts, np.zeros(3))
     assert weights is not None
     assert (weights * budgets).tolist() == [12, 12, 12]
 

@@ -19,8 +19,6 @@ class Allocation:
     """(P,) int64 rollouts of each prompt."""
     pass_rates: np.ndarray
     """(P,) estimates the budgets came from; NaN where unknown."""
-    weights: np.ndarray | None = None
-    """(P,) float64 factor of each prompt's advantages, mean 1; None in the mode `rollouts`."""
     is_pilot: bool = False
     """Whether these are the budgets of a first round, which is looked at before the rest is shared out."""
     remaining: int = 0

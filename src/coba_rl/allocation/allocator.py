@@ -33,6 +33,7 @@ from coba_rl.allocation.solvers import even_split
 from coba_rl.allocation.strategies import Strategy, make_strategy
 from coba_rl.allocation.success import as_success
 from coba_rl.allocation.token_limit import TokenLimit
+from coba_rl.allocation.weights import prompt_weights
 from coba_rl.errors import CobaError, StateError
 
 STATE_VERSION = 2
@@ -48,7 +49,8 @@ class BudgetAllocator:
         success_threshold: None: success is graded, any number in [0, 1]. A number: a rollout succeeds when
             its score is at least this, up to the rounding of float32: 0.9 is met by a float32 reward of 0.9.
         mode: `rollouts`: a prompt gets as many rollouts as the strategy gives it. `weights`: every prompt gets the
-            same number, and what the strategy gives it says how much its advantages count.
+            same number, and the strategy says by `weigh` how much its advantages count. `both`: rollouts go where groups
+            show something (`Strategy.spread`), and `weigh` says what counts.
         pilot: Rollouts that every prompt gets in a first round, or `fewest` where that is more; what they score decides
             who gets the rest. 0: one round.
         budget_unit: `rollouts`: a step spends its total as it is worth most. `tokens`: it keeps to a limit of expected
@@ -135,8 +137,8 @@ class BudgetAllocator:
         Returns:
             Budgets within the bounds that sum to `total` exactly, in the budget unit `tokens` with at most the expected
             tokens of even budgets; or of at most `tokens`, less than one rollout below. An empty batch with total 0 gives an empty
-            allocation. In the mode `weights` every budget is total/P, and prompt i, which the strategy gave B_i, has
-            the weight B_i·P/total. With a pilot, every budget is the pilot's, and `allocate_rest` has the others.
+            allocation. In the mode `weights` every budget is total/P. With a pilot, every budget is the pilot's, and
+            `allocate_rest` has the others.
 
         Raises:
             InfeasibleBudgetError: `total` is below P·fewest or above P·most; in the mode `weights`, it is no multiple
@@ -191,20 +193,59 @@ class BudgetAllocator:
     def _share_out(
         self, ids: list[PromptId], total: int, tokens: float | None, low: int, pass_rates: np.ndarray
     ) -> Allocation:
-        given = self._limit.allocate(ids, pass_rates, total, tokens, low, self.bounds[1])
-        total = total if tokens is None else int(np.sum(given))
-        budgets = check_budgets(given, len(ids), total, (low, self.bounds[1]), type(self.strategy).__name__)
-        weights = None
         if self.mode == "weights":
-            budgets, weights = even_split(total, len(ids)), budgets * len(ids) / max(total, 1)
+            given = even_split(total, len(ids))
+        elif self.mode == "both":
+            given = self.strategy.spread(pass_rates, total, low, self.bounds[1])
+        else:
+            given = self._limit.allocate(ids, pass_rates, total, tokens, low, self.bounds[1])
+            total = total if tokens is None else int(np.sum(given))
+        budgets = check_budgets(given, len(ids), total, (low, self.bounds[1]), type(self.strategy).__name__)
         self._step += 1
         self._allocation_metrics = {
             **self.strategy.metrics(),
             **measure_allocation(budgets, pass_rates, self.strategy.seen(ids), self.bounds),
-            **measure_weights(weights),
             **self._limit.measure(ids, pass_rates, budgets),
         }
-        return Allocation(ids, budgets, pass_rates, weights)
+        return Allocation(ids, budgets, pass_rates)
+
+    @np.errstate(under="ignore")
+    def weigh(
+        self,
+        prompt_ids: Iterable[PromptId],
+        rollout_ids: Iterable[PromptId],
+        successes: Sequence[float | None] | np.ndarray,
+    ) -> np.ndarray:
+        """How much the advantages of each prompt of a step count, given what its rollouts scored.
+
+        Call it before `observe`: nothing is learnt yet. The weight of prompt i is B_i·P/Σ B, where B are the budgets that
+        the strategy would give if it knew the pass rates that the step's outcomes show, within `WEIGHT_BOUNDS` of the
+        mean.
+
+        Args:
+            prompt_ids: (P,) the prompts that are trained on.
+            rollout_ids: (R,) the prompt of each rollout, in any order.
+            successes: (R,) success of each; None or NaN is no attempt.
+
+        Returns:
+            (P,) float64 weights, mean 1; 1 each in the mode `rollouts`.
+
+        Raises:
+            ValueError, TypeError: As `observe`.
+
+        Example:
+            >>> allocator = BudgetAllocator(mode="weights")
+            >>> groups = ["easy", "hard"] * 8
+            >>> allocator.weigh(["easy", "hard"], groups, [1, 0] * 6 + [0, 0, 1, 1]).round(2).tolist()
+            [0.5, 1.5]
+        """
+        ids, rollout_ids = check_prompt_ids(prompt_ids), check_prompt_ids(rollout_ids)
+        outcomes = Outcomes(rollout_ids, self._success_of_each(rollout_ids, successes))
+        if self.mode == "rollouts" or not ids:
+            return np.ones(len(ids))
+        weights = prompt_weights(self.strategy, ids, outcomes.visits, len(rollout_ids) / len(ids))
+        self._allocation_metrics |= measure_weights(weights)
+        return weights
 
     def expected_tokens(
         self, prompt_ids: Iterable[PromptId], pass_rates: np.ndarray | None = None
@@ -250,16 +291,22 @@ class BudgetAllocator:
             TypeError: An id is not str or int.
         """
         ids = check_prompt_ids(prompt_ids)
-        success_R = self.success(successes)
-        if len(ids) != len(success_R):
-            raise ValueError(
-                f"{len(ids)} prompt ids but {len(success_R)} successes: expected one of each a rollout."
-            )
+        success_R = self._success_of_each(ids, successes)
         pilot_R = check_in_pilot(in_pilot, len(ids), self.pilot)
         outcomes = Outcomes(ids, success_R, pilot_R, check_lengths(lengths, len(ids), self.budget_unit))
         self._outcome_metrics = {**outcomes.metrics(), **self._limit.observe(outcomes)}
         if outcomes.visits is not None:
             self.strategy.observe(outcomes.visits)
+
+    def _success_of_each(
+        self, ids: list[PromptId], successes: Sequence[float | None] | np.ndarray
+    ) -> np.ndarray:
+        success_R = self.success(successes)
+        if len(ids) != len(success_R):
+            raise ValueError(
+                f"{len(ids)} prompt ids but {len(success_R)} successes: expected one of each a rollout."
+            )
+        return success_R
 
     def success(self, scores: Sequence[float | None] | np.ndarray) -> np.ndarray:
         """(R,) success of each rollout in [0, 1], by the threshold if there is one; NaN is no attempt.

@@ -12,7 +12,7 @@ from coba_rl.allocation.strategies import Strategy
 from coba_rl.allocation.success import graded
 from coba_rl.errors import CobaError, InfeasibleBudgetError, OptionError
 
-MODES = ("rollouts", "weights")
+MODES = ("rollouts", "weights", "both")
 BUDGET_UNITS = ("rollouts", "tokens")
 
 
@@ -32,10 +32,10 @@ def check_bounds(bounds: Any) -> tuple[int, int]:
 
 
 def check_mode(mode: Any) -> str:
-    """What a strategy's budgets are: numbers of rollouts, or weights.
+    """What a strategy decides: numbers of rollouts, weights in the loss, or both.
 
     Raises:
-        OptionError: Neither `rollouts` nor `weights`.
+        OptionError: None of `rollouts`, `weights`, `both`.
     """
     if mode not in MODES:
         raise OptionError(f"mode={mode!r}: expected one of {', '.join(map(repr, MODES))}.")
@@ -50,10 +50,10 @@ def check_budget_unit(unit: Any, mode: str, strategy: Strategy) -> str:
     """
     if unit not in BUDGET_UNITS:
         raise OptionError(f"budget_unit={unit!r}: expected one of {', '.join(map(repr, BUDGET_UNITS))}.")
-    if unit == "tokens" and mode == "weights":
+    if unit == "tokens" and mode != "rollouts":
         raise OptionError(
-            "budget_unit='tokens' with mode='weights', where all budgets are even: there is nothing to limit. Leave one of "
-            "them out."
+            f"budget_unit='tokens' with mode={mode!r}, whose budgets are even but for dead groups: there is nothing to limit. "
+            "Leave one of them out."
         )
     if unit not in strategy.budget_units:
         raise OptionError(

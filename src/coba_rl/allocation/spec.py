@@ -30,7 +30,7 @@ class AllocatorSpec:
     success_threshold: float | None = None
     """Score from which a rollout is a success; None: the score is graded success in [0, 1]."""
     mode: str = "rollouts"
-    """`rollouts` or `weights`: what the strategy's budgets are, see `BudgetAllocator`."""
+    """`rollouts`, `weights` or `both`: what the strategy decides, see `BudgetAllocator`."""
     pilot: int = 0
     """Rollouts of every prompt in a first round, which is looked at before the rest is shared out; 0: one round."""
     budget_unit: str = "rollouts"

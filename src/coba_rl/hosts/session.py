@@ -215,6 +215,20 @@ class BudgetSession:
         except ValueError as error:
             raise ConfigError(f"{error}{self._advice and ' '}{self._advice}") from None
 
+    def weigh(self, groups: Sequence[GroupId] | None = None) -> np.ndarray:
+        """How much the advantages of each group count, given what came back; before `finish`.
+
+        Args:
+            groups: (P,) open groups that are trained on; None: all, in the order of `open_groups`.
+
+        Returns:
+            (P,) weights of mean 1, see `BudgetAllocator.weigh`.
+        """
+        chosen = [self._groups[name] for name in (self._groups if groups is None else groups)]
+        came_back = [(group.prompt_id, success) for group in chosen for success, _ in group.outcomes]
+        rollout_ids, success_R = [pair[0] for pair in came_back], [pair[1] for pair in came_back]
+        return self.allocator.weigh([group.prompt_id for group in chosen], rollout_ids, success_R)
+
     def drop(self, groups: Iterable[GroupId]) -> None:
         """End groups without a trace, as if they had not been planned; names of no open group are passed over."""
         for name in groups:

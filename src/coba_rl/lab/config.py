@@ -52,8 +52,8 @@ class LabConfig(BaseModel):
     """Fewest rollouts of a prompt."""
     max_budget: int = Field(128, ge=1)
     """Most rollouts of a prompt."""
-    mode: Literal["rollouts", "weights"] = "rollouts"
-    """weights: every prompt gets the mean budget, and its advantages count in proportion to what the strategy gives it."""
+    mode: Literal["rollouts", "weights", "both"] = "rollouts"
+    """What the strategy decides, see `BudgetAllocator`: numbers of rollouts, how much a prompt's advantages count, or both."""
     pilot: int = Field(0, ge=0)
     """Rollouts of every prompt in a first round, which is looked at before the rest is shared out; 0: one round."""
     budget_unit: Literal["rollouts", "tokens"] = "rollouts"
@@ -128,10 +128,10 @@ class LabConfig(BaseModel):
         ).build()
         allocator.check_feasible(self.prompts_per_step, self.rollouts_per_step)
         allocator.begin(self.steps)
-        if self.mode == "weights" and (self.per_prompt_weighting or self.min_value_share):
+        if self.mode != "rollouts" and (self.per_prompt_weighting or self.min_value_share):
             other = "per_prompt_weighting" if self.per_prompt_weighting else "min_value_share"
             raise OptionError(
-                f"mode='weights' with {other}={getattr(self, other)!r}: expected one of them. Leave the other out."
+                f"mode={self.mode!r} with {other}={getattr(self, other)!r}: expected one of them. Leave the other out."
             )
         if self.min_value_share and allocator.strategy.value(np.array([0.5]), 1.0) is None:
             raise OptionError(

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from coba_rl.allocation import Allocation
+from coba_rl.allocation.prompt_table import PromptId
 from coba_rl.errors import OptionError
 from coba_rl.lab.config import LabConfig
 from coba_rl.lab.grpo import surrogate, update
@@ -129,15 +130,10 @@ class LabRun:
                 rollouts, score_U, pilot_U = joined(rollouts, score_U, *rest)
             allocation = whole
         measured = self._measure(allocation, truth)
+        weight_P = self._weights(allocation, rollouts, score_U)
         self._observe(ids, rollouts, score_U, pilot_U)
-        objective = surrogate(
-            self.policy,
-            problems,
-            rollouts,
-            score_U,
-            self._weights(allocation),
-            scale_rewards=self._config.scale_rewards,
-        )
+        scale = self._config.scale_rewards
+        objective = surrogate(self.policy, problems, rollouts, score_U, weight_P, scale_rewards=scale)
         norm = update(self.policy, optimizer, objective, self._config.updates_per_batch)
         if self._on_step is not None:
             self._on_step(step, allocation)
@@ -154,11 +150,17 @@ class LabRun:
                 return self._allocator.allocate(ids, pass_rates=exact, tokens=tokens)
         return self._allocator.allocate(ids, total, pass_rates=exact)
 
-    def _weights(self, allocation: Allocation) -> np.ndarray | None:
+    def _weights(
+        self, allocation: Allocation, rollouts: UniqueRollouts, score_U: np.ndarray
+    ) -> np.ndarray | None:
         """(P,) factors of the prompts' advantages; None: 1 each."""
         if self._config.per_prompt_weighting:
             return allocation.budgets.mean() / allocation.budgets
-        return allocation.weights
+        if self._config.mode == "rollouts":
+            return None
+        return self._allocator.weigh(
+            allocation.prompt_ids, *_by_rollout(allocation.prompt_ids, rollouts, score_U)
+        )
 
     def _select(self, rows: np.ndarray) -> np.ndarray:
         """The rows worth a rollout: of at least that share of the best value, or without an estimate."""
@@ -203,9 +205,14 @@ class LabRun:
     def _observe(
         self, ids: list[str], rollouts: UniqueRollouts, score_U: np.ndarray, pilot_U: np.ndarray
     ) -> None:
-        id_U, count_U = np.array(ids, dtype=object)[rollouts.prompt_U], rollouts.count_U
-        in_pilot = np.concatenate([np.arange(n) < k for n, k in zip(count_U, pilot_U, strict=True)])
-        length_R = np.repeat(np.array([*map(len, rollouts.completions)]), count_U)
-        self._allocator.observe(
-            np.repeat(id_U, count_U), np.repeat(score_U, count_U).astype(float), in_pilot, lengths=length_R
-        )
+        in_pilot = np.concatenate([np.arange(n) < k for n, k in zip(rollouts.count_U, pilot_U, strict=True)])
+        length_R = np.repeat(np.array([*map(len, rollouts.completions)]), rollouts.count_U)
+        self._allocator.observe(*_by_rollout(ids, rollouts, score_U), in_pilot, lengths=length_R)
+
+
+def _by_rollout(
+    ids: Sequence[PromptId], rollouts: UniqueRollouts, score_U: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(R,) prompt and (R,) score of each rollout."""
+    id_U = np.array(ids, dtype=object)[rollouts.prompt_U]
+    return np.repeat(id_U, rollouts.count_U), np.repeat(score_U, rollouts.count_U).astype(float)

@@ -72,7 +72,7 @@ class AllocationConfig(_OpenSection):
     """Most rollouts of a prompt."""
     success_threshold: float | None = None
     """Reward from which a rollout counts as success; unset: the reward itself, in [0, 1]."""
-    mode: Literal["rollouts", "weights"] = "rollouts"
+    mode: Literal["rollouts", "weights", "both"] = "rollouts"
     """rollouts: a prompt gets as many as the strategy gives it; weights: every prompt gets the mean, and its advantages
     count in proportion to what the strategy gives it."""
     budget_unit: Literal["rollouts", "tokens"] = "rollouts"

@@ -13,6 +13,7 @@ from coba_rl import plugins
 from coba_rl.allocation.capability import Capability
 from coba_rl.allocation.estimators import PassRateEstimator, Visits, describe_estimator, make_estimator
 from coba_rl.allocation.prompt_table import PromptId, PromptTable
+from coba_rl.allocation.proportional import proportional
 from coba_rl.allocation.solvers import SOLVERS, check_feasible, even_split
 from coba_rl.allocation.token_solver import (
     affords,
@@ -107,6 +108,29 @@ class Strategy(WithOptions, ABC):
             low: Fewest rollouts of a prompt.
             high: Most rollouts of a prompt.
         """
+        return self._evenly_where_unknown(self.plan, p_P, total, low, high)
+
+    def spread(self, p_P: np.ndarray, total: int, low: int, high: int) -> np.ndarray:
+        """(P,) budgets for groups that show something, whatever the strategy prefers: in proportion to `contrast`.
+
+        Args, Returns: as `allocate`.
+        """
+
+        def plan(p_P: np.ndarray, total: int, low: int, high: int) -> np.ndarray:
+            return proportional(self.contrast(p_P, total / len(p_P)), total, low, high)
+
+        return self._evenly_where_unknown(plan, p_P, total, low, high)
+
+    def contrast(self, p_P: np.ndarray, mean_budget: float) -> np.ndarray:
+        """(P,) how much of what a prompt can show a group of the mean budget shows, in [0, 1].
+
+        By default 1 − p^n − (1−p)^n, the chance that n rollouts do not all score alike.
+        """
+        return 1.0 - p_P**mean_budget - (1.0 - p_P) ** mean_budget
+
+    def _evenly_where_unknown(
+        self, plan: Callable, p_P: np.ndarray, total: int, low: int, high: int
+    ) -> np.ndarray:
         unknown = np.isnan(p_P)
         num_unknown = int(unknown.sum())
         # Counted, not summed over rows: where in the batch the unknown prompts stand must not matter.
@@ -114,7 +138,7 @@ class Strategy(WithOptions, ABC):
         budgets = np.empty(len(p_P), dtype=np.int64)
         budgets[unknown] = even_split(share, num_unknown)
         if num_unknown < len(p_P):
-            budgets[~unknown] = self.plan(p_P[~unknown], total - share, low, high)
+            budgets[~unknown] = plan(p_P[~unknown], total - share, low, high)
         return budgets
 
     @abstractmethod

@@ -12,7 +12,7 @@ from coba_rl.allocation.capability import beta_shape, transform
 from coba_rl.allocation.estimators import PassRateEstimator
 from coba_rl.allocation.saved import saved_number
 from coba_rl.allocation.strategies.base import GainStrategy
-from coba_rl.allocation.value import Gains, coba_gains, coba_value
+from coba_rl.allocation.value import Gains, coba_gains, coba_value, saturation
 from coba_rl.option_types import require
 
 
@@ -53,6 +53,9 @@ class BetaStrategy(GainStrategy):
         batch_P = p_P if batch_P is None else batch_P
         tau = self.choose_tau(batch_P[~np.isnan(batch_P)], mean_budget)
         return coba_value(mean_budget, p_P, *self.shape(), tau)  # Eq. 9
+
+    def contrast(self, p_P: np.ndarray, mean_budget: float) -> np.ndarray:
+        return saturation(mean_budget, p_P, self.choose_tau(p_P, mean_budget))  # Eq. 5
 
     def metrics(self) -> dict[str, float]:
         alpha, beta = self.shape()

@@ -22,6 +22,9 @@ class Uniform(Strategy):
     def plan(self, p_P: np.ndarray, total: int, low: int, high: int) -> np.ndarray:
         return even_split(total, len(p_P))
 
+    def contrast(self, p_P: np.ndarray, mean_budget: float) -> np.ndarray:
+        return np.ones(len(p_P))
+
     def allocate(self, p_P: np.ndarray, total: int, low: int, high: int) -> np.ndarray:
         return self.plan(p_P, total, low, high)
 
