@@ -22,6 +22,7 @@ from coba_rl.cli.study import StudyProgress
 from coba_rl.cli.tables import print_json, print_table
 from coba_rl.files import append_jsonl
 from coba_rl.lab.comparison import StudyResults
+from coba_rl.lab.plan import StudyPlan
 from coba_rl.lab.study import check_study
 from coba_rl.report.study_files import markdown_tables
 from coba_rl.tasks.policy import policy_path
@@ -72,10 +73,10 @@ def test_names_of_arms_are_text_in_bars_and_in_markdown(
     stream = terminal(monkeypatch, "xterm")
     study = check_study(STUDY, "coins")
     runs = study.runs()
-    with StudyProgress(study) as progress:
+    with StudyProgress() as progress:
         for step in (1, 2):
             for run in runs:
-                progress.update(run.key, step)
+                progress.update(run, step, len(runs))
     shown = stream.getvalue()
     for run in runs:
         assert run.arm[:8] in shown
@@ -86,8 +87,9 @@ def test_an_arm_breaks_no_table_of_markdown(monkeypatch: pytest.MonkeyPatch) -> 
     rows = [["a|b <i>$x$", "1"]]
     monkeypatch.setattr("coba_rl.report.study_files.comparison_rows", lambda *_: (["[/b]", "final"], rows))
     monkeypatch.setattr(StudyResults, "groups", {"[/b]": []})
-    records = [None] * len(study.runs())  # what they say is in the rows above
-    *_, row = markdown_tables(StudyResults(study, records, "")).splitlines()
+    monkeypatch.setattr("coba_rl.report.study_files.summary_tables", lambda _: [])
+    plan = StudyPlan(study, lambda _: None)  # what it says is in the rows above
+    *_, row = markdown_tables(StudyResults(plan, "")).splitlines()
     assert row == r"| a\|b \<i>\$x\$ | 1 |"
 
 
@@ -134,10 +136,10 @@ def work(name: str) -> list[str]:
                 count(done, 200)
         return ["completions 20/200", "completions 200/200"]
     study = check_study(STUDY, "coins")
-    with StudyProgress(study) as progress:
+    with StudyProgress() as progress:
         for run in study.runs():
             for step in range(1, 21):
-                progress.update(run.key, step)
+                progress.update(run, step, study.num_runs)
     return ["2/2 runs"]
 
 

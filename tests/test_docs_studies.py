@@ -52,9 +52,11 @@ def test_every_study_names_the_commit_that_made_it(name: str) -> None:
 
 
 def _finals(path: Path) -> dict[tuple[str, str], list[float]]:
-    """(setting, arm) → accuracy at the last step of each seed."""
+    """(setting, arm) → accuracy at the last step of each seed that chose no learning rate."""
     last: dict[tuple[str, str, str], tuple[int, float]] = {}
     for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
+        if row.get("phase") == "tuning":
+            continue
         key = (row["setting"], row["arm"], row["seed"])
         last[key] = max(last.get(key, (-1, 0.0)), (int(row["step"]), float(row["accuracy"])))
     finals = defaultdict(list)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -58,7 +58,8 @@ def validated(model: type[Model], values: dict[str, Any]) -> Model:
     if first["type"] == "extra_forbidden":
         section: Any = model
         for part in path:
-            section = section.model_fields[part].annotation
+            annotation = section.model_fields[part].annotation
+            section = (*get_args(annotation), annotation)[0]  # of `Section | None`, the section
         raise ConfigError(f"Unknown config key {where!r}. {suggestion(last, section.model_fields)}")
     if first["type"] == "missing":
         raise ConfigError(f"Config key {where!r} is missing.")

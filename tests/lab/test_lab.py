@@ -307,6 +307,9 @@ def test_tokens_are_counted_and_can_end_a_run() -> None:
         result = LabRun(SHORT, tokens=int(tokens)).run()
         assert len(result.steps) == result.curve[-1][0] == steps
         assert result.steps[0]["tokens"] == spent[0]
+        by_config = LabRun(SHORT.model_copy(update={"tokens": int(tokens)})).run()
+        assert len(by_config.steps) == min(steps, SHORT.steps)
+        assert by_config.steps == result.steps[: SHORT.steps]
 
 
 def test_selection_leaves_out_what_is_worth_little() -> None:

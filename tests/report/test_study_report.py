@@ -13,11 +13,15 @@ import numpy as np
 import pytest
 
 from coba_rl.evaluate import Estimate
-from coba_rl.lab.comparison import StudyResults, comparison_rows
-from coba_rl.lab.study import check_study
+from coba_rl.lab.comparison import StudyResults
+from coba_rl.lab.plan import StudyPlan
+from coba_rl.lab.result import LabResult
+from coba_rl.lab.study import StudyRun, check_study
+from coba_rl.report import drawing
 from coba_rl.report.study_figures import Band, bands_figure, cost_figure
 from coba_rl.report.study_files import write_study
 from coba_rl.report.study_report import study_verdict
+from coba_rl.report.study_tables import comparison_rows
 
 HOSTILE = [
     r"$\frac{1}$", r"\$5", "$x$", "_mine", "a_b^c", "a\x07b", "<script>", "</svg>", "100 % & more", "[red]x[/b]", "奖励",
@@ -27,17 +31,13 @@ HOSTILE = [
 
 def test_the_verdict_names_what_is_ahead_and_what_is_open(study_results: StudyResults) -> None:
     text = " ".join(study_verdict(study_results))
-    assert (
-        "hard, against uniform: coba <b> (+5.0 points with 110 % of the tokens) is ahead on every seed."
-        in text
-    )
+    assert "hard, against uniform: coba <b> (+1.5 points) is ahead on every seed." in text
     assert "hard, double, against uniform: no clear difference for coba <b>." in text
 
 
 def test_few_seeds_give_no_verdict(study_results: StudyResults) -> None:
     study = study_results.study.model_copy(update={"seeds": [0, 1]})
-    records = [record for record in study_results.records if record.config.seed < 2]
-    text = " ".join(study_verdict(StudyResults(study, records, "")))
+    text = " ".join(study_verdict(StudyResults(StudyPlan(study, study_results.plan.record), "")))
     assert "nothing can be said" in text
     assert "ahead" not in text
 
@@ -86,13 +86,12 @@ def test_comparisons_pair_the_seeds(study_results: StudyResults) -> None:
 
 
 def test_an_arm_that_lost_on_one_seed_is_not_ahead(study_results: StudyResults) -> None:
-    records = [
-        dataclasses.replace(record, curve=[*record.curve[:-1], (120, 0.0)])
-        if (run.arm, run.setting, run.config.seed) == ("coba <b>", "hard", 2)
-        else record
-        for run, record in zip(study_results.study.runs(), study_results.records, strict=True)
-    ]
-    text = " ".join(study_verdict(StudyResults(study_results.study, records, "")))
+    def find(run: StudyRun) -> LabResult:
+        record = study_results.plan.record(run)
+        lost = (run.arm, run.setting, run.config.seed) == ("coba <b>", "hard", 2)
+        return dataclasses.replace(record, curve=[*record.curve[:-1], (120, 0.0)]) if lost else record
+
+    text = " ".join(study_verdict(StudyResults(StudyPlan(study_results.study, find), "")))
     assert "ahead" not in text
 
 
@@ -117,10 +116,34 @@ def test_hostile_names_of_arms_and_settings_do_not_break_the_page(
     values = {**study_results.study.model_dump(), "arms": arms, "settings": {name: {} for name in others}}
     study = check_study({**values, "title": first, "question": first}, "hostile")
     made_up = study_results.records[0]
-    records = [dataclasses.replace(made_up, config=run.config) for run in study.runs()]
-    write_study(StudyResults(study, records, "hand"), tmp_path)
+    plan = StudyPlan(study, lambda run: dataclasses.replace(made_up, config=run.config))
+    write_study(StudyResults(plan, "hand"), tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     for name in HOSTILE:
         assert html.escape(name) in page.replace("&#39;", "&#x27;")
     assert "<script" not in page
     assert page.count("<svg") == page.count("</svg>") > 0
+
+
+def test_an_arm_that_is_missing_is_said_to_be_and_leaves_the_others_their_looks(
+    study_results: StudyResults, tmp_path: Path
+) -> None:
+    def find(run: StudyRun) -> LabResult | None:
+        return None if (run.arm, run.setting) == ("uniform", "hard") else study_results.plan.record(run)
+
+    results = StudyResults(StudyPlan(study_results.study, find), "")
+    assert results.arms("hard") == ["coba <b>"]
+    assert "1 of 4 arms in settings have not been run" in study_verdict(results)[0]
+    write_study(results, tmp_path)
+    assert "not run" in (tmp_path / "tables.md").read_text(encoding="utf-8")
+    band = Band("arm", np.arange(3), np.eye(3))
+    alone = bands_figure("b", "Title", [None, band], "step", "accuracy").lower()
+    assert drawing.LINE_COLOURS[1].lower() in alone
+    assert drawing.LINE_COLOURS[0].lower() not in alone
+
+
+def test_the_page_of_a_study_that_has_not_begun_says_so(study_results: StudyResults, tmp_path: Path) -> None:
+    write_study(StudyResults(StudyPlan(study_results.study, lambda _: None), ""), tmp_path)
+    assert "4 of 4 arms in settings have not been run" in (tmp_path / "report.html").read_text(
+        encoding="utf-8"
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -233,10 +232,10 @@ def test_weights_scale_the_advantages_of_even_groups(tiny, loss):
         unweighted = reference_advantages(
             generation["rewards"].numpy().astype(float), np.ones(1), [4] * 4, "group", "sum_then_normalize"
         )
-        weighted = unweighted * np.repeat(allocation.weights, 4)
+        weighted = unweighted * np.repeat(generation["weights"], 4)
         np.testing.assert_allclose(generation["advantages"].numpy(), weighted, atol=1e-4)
         np.testing.assert_allclose(generation["logged_advantages"], weighted, atol=1e-4)
-        assert log["coba/weight_max"] == pytest.approx(allocation.weights.max())
+        assert log["coba/weight_max"] == pytest.approx(generation["weights"].max())
         uneven += np.abs(weighted - unweighted).max() > 0.1
     assert uneven >= 2
 
@@ -249,13 +248,8 @@ def test_doubling_every_weight_doubles_the_loss(tiny, loss, monkeypatch):
     losses = []
     for factor in (1.0, 2.0):
         run = tiny.trainer(**options)
-        allocate = run.trainer.allocator.allocate
-
-        def weighing(*args: Any, allocate: Any = allocate, factor: float = factor) -> Any:
-            allocation = allocate(*args)
-            return replace(allocation, weights=factor * np.array([0.5, 1.5, 0.25, 1.75]))
-
-        monkeypatch.setattr(run.trainer.allocator, "allocate", weighing)
+        weights = factor * np.array([0.5, 1.5, 0.25, 1.75])
+        monkeypatch.setattr(run.trainer.allocator, "weigh", lambda *_, weights=weights: weights)
         run.trainer.train()
         losses.append(run.grad_norms[0])
     assert losses[0] > 0

@@ -113,6 +113,7 @@ def recording(trainer_class: type, run: Run) -> type:
                         "prompts": decode(output["prompt_ids"], skip_special_tokens=True),
                         "completions": decode(output["completion_ids"], skip_special_tokens=True),
                         "allocation": getattr(self, "last_allocation", None),
+                        "weights": getattr(self, "last_weights", None),
                         "logged_advantages": list(self._logs["advantages"]),
                         "frac_reward_zero_std": self._metrics["train"]["frac_reward_zero_std"][-1],
                     }

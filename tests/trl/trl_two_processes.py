@@ -104,7 +104,7 @@ def main(model_folder: Path, output: Path) -> None:
         "weighted": [
             {
                 "budgets": generation["allocation"].budgets.tolist(),
-                "weights": generation["allocation"].weights.tolist(),
+                "weights": generation["weights"].tolist(),
                 "advantages": generation["advantages"].tolist(),
                 "rewards": generation["rewards"].tolist(),
             }

@@ -112,16 +112,14 @@ def test_weights_scale_the_advantages_that_verl_wrote(
     assert submit(trainer, stand_ins, ["a", "b"]) == [4, 4]
     assert "__rollout_n__" not in stand_ins.submitted
     metrics = finish(trainer, stand_ins, 1, [[1, 0, 0, 1], [1, 1, 0, 1]])
-    assert (metrics["coba/weight_min"], metrics["coba/weight_max"]) == (0.25, 1.75)
+    assert (metrics["coba/weight_min"], metrics["coba/weight_max"]) == (0.75, 1.25)
     assert min(values.abs().max() for key, values in plain.items() if not key.startswith("pad")) > 0.1
     for key, values in plain.items():
-        weight = {"uid-0": 1.75, "uid-1": 0.25, "pad-7": 1.0}[key.rsplit("_", 2)[0]]
+        weight = {"uid-0": 0.75, "uid-1": 1.25, "pad-7": 1.0}[key.rsplit("_", 2)[0]]
         torch.testing.assert_close(rows.rows[key]["advantages"], weight * values)
-    second = trainer.session.allocator.preview(["s/a", "s/b"], 8).weights[1]
-    assert second != 0.25
     submit(trainer, stand_ins, ["a", "b"])
     finish(trainer, stand_ins, 2, [[1, 0, 0, 1], [1, 0, 0, 1]])
-    torch.testing.assert_close(rows.rows["uid-1_0_0"]["advantages"], second * plain["uid-1_0_0"])
+    torch.testing.assert_close(rows.rows["uid-1_0_0"]["advantages"], plain["uid-1_0_0"])  # now alike
 
 
 def test_verl_itself_sees_its_own_trainer_mode(tmp_path: Path, stand_ins: SimpleNamespace) -> None:

@@ -6,8 +6,9 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any  # `list` is a flag of the command
 
+from cyclopts import Parameter
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -21,11 +22,14 @@ from rich.progress import (
 from coba_rl.cli.arguments import Count
 from coba_rl.cli.outputs import check_folder
 from coba_rl.cli.tables import print_json, print_table
-from coba_rl.errors import ConfigError
+from coba_rl.errors import ConfigError, suggestion
 from coba_rl.packages import need
 
 if TYPE_CHECKING:
     from coba_rl.lab import Study, StudyResults
+    from coba_rl.lab.study import Cell, StudyRun
+
+Names = Annotated[list[str] | None, Parameter(negative=())]
 
 
 def study(
@@ -34,6 +38,9 @@ def study(
     seeds: str | None = None,
     steps: Count | None = None,
     workers: Count | None = None,
+    settings: Names = None,
+    arms: Names = None,
+    report_only: bool = False,
     output_dir: Path = Path("runs/studies"),
     list: bool = False,
     json: bool = False,
@@ -58,6 +65,12 @@ def study(
         Training steps instead of the study's.
     workers
         Runs at a time, one core each. Default: the cores there are.
+    settings
+        Run this setting only; give it several times for several. The page shows all that has been run so far.
+    arms
+        Run this arm only; as `--settings`.
+    report_only
+        Run nothing: make the page of what has been run so far.
     output_dir
         Where the studies' folders and their runs go.
     list
@@ -77,11 +90,12 @@ def study(
     if steps is not None:
         changes["base"] = {"steps": steps}
     chosen, folder = load_study(config, **changes), output_dir / Path(config).stem
+    cells = [] if report_only else _cells(chosen, settings, arms)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     started = time.monotonic()
-    with StudyProgress(chosen) as progress:
+    with StudyProgress() as progress:
         try:
-            results = run_study(chosen, output_dir / "runs", workers or cores, progress.update)
+            results = run_study(chosen, output_dir / "runs", workers or cores, progress.update, cells)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 f"Finished runs are kept in {str(output_dir)!r}: the same command goes on."
@@ -95,11 +109,28 @@ def study(
         print(f"\n{len(results.records)} runs in {seconds:.0f} s. Page: {folder / 'report.html'}")
 
 
+def _cells(study: Study, settings: list[str] | None, arms: list[str] | None) -> list[Cell]:
+    """The settings and arms to run.
+
+    Raises:
+        ConfigError: The study has no such setting or arm.
+    """
+    for flag, given, known in (("--settings", settings, study.settings), ("--arms", arms, study.arms)):
+        for name in given or ():
+            if name not in known:
+                raise ConfigError(f"{flag} is {name!r}, which is not in the study. {suggestion(name, known)}")
+    return [
+        (setting, arm)
+        for setting, arm in study.cells
+        if setting in (settings or study.settings) and arm in (arms or study.arms)
+    ]
+
+
 def _print_studies() -> None:
     from coba_rl.lab import load_study, shipped_studies
 
     studies = {name: load_study(name) for name in shipped_studies()}
-    rows = [[name, str(len(study.runs())), study.title] for name, study in studies.items()]
+    rows = [[name, str(study.num_runs), study.title] for name, study in studies.items()]
     print_table("Shipped studies", ["study", "runs", "title"], rows)
 
 
@@ -125,20 +156,17 @@ def parse_seeds(text: str) -> list[int]:
 
 
 class StudyProgress:
-    """All runs of a study on one bar, counted in steps; plain lines where there is no terminal."""
+    """All runs of a study on one bar, each a part of it as its steps are; plain lines where there is no terminal."""
 
-    def __init__(self, study: Study) -> None:
-        runs = study.runs()
-        self._steps = {run.key: run.config.steps for run in runs}
-        self._names = {run.key: f"{run.arm}, {run.setting}, seed {run.config.seed}" for run in runs}
-        self._done = dict.fromkeys(self._steps, 0)
+    def __init__(self) -> None:
+        self._done: dict[str, float] = {}
         console = Console(stderr=True)
         self._live = console.is_interactive
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
         self._bar = Progress(
             *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, disable=not self._live
         )
-        self._all = self._bar.add_task("all runs, steps", total=sum(self._steps.values()))
+        self._all = self._bar.add_task("all runs", total=None)
         self._tasks: dict[str, Any] = {}
 
     def __enter__(self) -> StudyProgress:
@@ -148,26 +176,29 @@ class StudyProgress:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def update(self, key: str, step: int) -> None:
-        """Take in that a run has finished a step."""
-        self._done[key] = step
-        self._bar.update(self._all, completed=sum(self._done.values()))
-        if step == self._steps[key]:
-            if key in self._tasks:
-                self._bar.remove_task(self._tasks.pop(key))
+    def update(self, run: StudyRun, step: int, num_runs: int) -> None:
+        """Take in that a run has finished a step, and how many runs there are."""
+        name = f"{run.arm}, {run.setting}, seed {run.config.seed}, lr {run.config.learning_rate:g}"
+        self._done[run.key] = step / run.config.steps
+        self._bar.update(self._all, completed=sum(self._done.values()), total=num_runs)
+        if step == run.config.steps:
+            if run.key in self._tasks:
+                self._bar.remove_task(self._tasks.pop(run.key))
             if not self._live:
-                num = sum(done == self._steps[k] for k, done in self._done.items())
-                print(f"{num}/{len(self._steps)} runs: {self._names[key]}", file=sys.stderr, flush=True)
-        elif key in self._tasks:
-            self._bar.update(self._tasks[key], completed=step)
+                num = sum(done == 1.0 for done in self._done.values())
+                print(f"{num}/{num_runs} runs: {name}", file=sys.stderr, flush=True)
+        elif run.key in self._tasks:
+            self._bar.update(self._tasks[run.key], completed=step)
         else:
-            self._tasks[key] = self._bar.add_task(self._names[key], total=self._steps[key])
+            self._tasks[run.key] = self._bar.add_task(name, total=run.config.steps)
 
 
 def print_results(results: StudyResults) -> None:
-    """One table a setting: accuracy at the end, area, and the difference to each baseline."""
-    from coba_rl.lab.comparison import comparison_rows, counted_seeds
+    """The tables that the page begins with, and one a setting: accuracy, and the difference to each baseline."""
+    from coba_rl.report.study_tables import comparison_rows, counted_seeds, summary_tables
 
+    for table in summary_tables(results):
+        print_table(table.caption, table.columns, table.rows)
     for setting in results.groups:
         columns, rows = comparison_rows(results, setting)
         print_table(f"{results.study.title}: {setting}, {counted_seeds(results.study)}", columns, rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -18,7 +19,7 @@ def print_json(value: Any) -> None:
     print(to_json(value, indent=2))
 
 
-def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table: first column left, the others right. Ids and names are text, whatever they look like."""
     table = Table()
     for i, column in enumerate(columns):

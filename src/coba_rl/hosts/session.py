@@ -47,7 +47,7 @@ class BudgetSession:
 
     Args:
         allocator: The allocator.
-        agree: Takes this process's allocation, returns the one of all processes.
+        agree: Takes what this process worked out, an allocation or weights, returns what counts in all processes.
         settings: What a resumed run should have as it was, by name; `load` says what changed.
         data_ids: Gives the prompt id of every row of the training data in order, or None where it cannot be told.
         advice: Ends the message about a success that is none: what to set in this trainer.
@@ -68,7 +68,7 @@ class BudgetSession:
         self,
         allocator: BudgetAllocator,
         *,
-        agree: Callable[[Allocation], Allocation] | None = None,
+        agree: Callable[[Any], Any] | None = None,
         settings: Mapping[str, Any] | None = None,
         data_ids: Callable[[], Sequence[PromptId] | None] | None = None,
         advice: str = "",
@@ -225,9 +225,10 @@ class BudgetSession:
             (P,) weights of mean 1, see `BudgetAllocator.weigh`.
         """
         chosen = [self._groups[name] for name in (self._groups if groups is None else groups)]
-        came_back = [(group.prompt_id, success) for group in chosen for success, _ in group.outcomes]
-        rollout_ids, success_R = [pair[0] for pair in came_back], [pair[1] for pair in came_back]
-        return self.allocator.weigh([group.prompt_id for group in chosen], rollout_ids, success_R)
+        rollout_ids = [group.prompt_id for group in chosen for _ in group.outcomes]
+        success_R = [success for group in chosen for success, *_ in group.outcomes]
+        weights = self.allocator.weigh([group.prompt_id for group in chosen], rollout_ids, success_R)
+        return weights if self._agree is None else self._agree(weights)
 
     def drop(self, groups: Iterable[GroupId]) -> None:
         """End groups without a trace, as if they had not been planned; names of no open group are passed over."""

@@ -43,7 +43,9 @@ class LabConfig(BaseModel):
     task_options: dict[str, Any] = Field({}, validate_default=True)
     """Further options of the task, e.g. `min_operators = 5`, or `graded = true`."""
     steps: int = Field(120, ge=1)
-    """Training steps, cold start included."""
+    """Most training steps, cold start included."""
+    tokens: int | None = Field(None, ge=1)
+    """Ends the run after the first step by which so many tokens are generated, at the latest after `steps`."""
     prompts_per_step: int = Field(64, ge=1)
     """P."""
     rollouts_per_prompt: int = Field(16, ge=1)

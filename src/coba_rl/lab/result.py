@@ -33,12 +33,6 @@ class LabResult:
         return self.curve[-1][1]
 
     @property
-    def area(self) -> float:
-        """Area under the held-out curve, divided by its length: mean accuracy over training."""
-        step, accuracy = (np.array(column, dtype=float) for column in zip(*self.curve, strict=True))
-        return float(np.trapezoid(accuracy, step) / (step[-1] - step[0]))
-
-    @property
     def rollouts(self) -> int:
         """Generated rollouts of the whole run."""
         return int(self.rollouts_by_step[-1])

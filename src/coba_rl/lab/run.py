@@ -41,7 +41,8 @@ class LabRun:
     Args:
         config: What to run.
         on_step: Called with the step and the allocation after each step.
-        tokens: Ends the run, in place of `config.steps`, after the first step by which so many tokens are generated.
+        tokens: Ends the run after the first step by which so many tokens are generated, in place of all that the
+            configuration says of its end.
 
     Attributes:
         policy: The policy as trained so far.
@@ -91,9 +92,10 @@ class LabRun:
         return LabResult(self._config, curve, before, self._successes_of_16(), steps, seconds)
 
     def _is_last(self, steps: list[dict[str, float]]) -> bool:
-        if self._tokens is None:
-            return len(steps) == self._config.steps
-        return sum(step["tokens"] for step in steps) >= self._tokens
+        tokens = self._tokens or self._config.tokens
+        if tokens is not None and sum(step["tokens"] for step in steps) >= tokens:
+            return True
+        return self._tokens is None and len(steps) == self._config.steps
 
     def _successes_of_16(self) -> list[int]:
         return self._streams["difficulty"].binomial(16, self.policy.pass_rates(self._problems)).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +23,13 @@ TOKENS_OF = "tokens_of"
 Overrides = Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
 
 
+Share = Annotated[float, Field(gt=0, lt=1)]
+Rate = Annotated[float, Field(gt=0)]
+Seeds = Annotated[list[int], Field(min_length=1)]
+Cell = tuple[str, str]
+"""A setting and an arm."""
+
+
 @dataclass(frozen=True)
 class StudyRun:
     """One run of a study."""
@@ -29,6 +37,8 @@ class StudyRun:
     setting: str
     arm: str
     config: LabConfig
+    phase: Literal["tuning", "test"] = "test"
+    """Whether the run chooses the learning rate of its arm, or is what arms are compared by."""
     tokens_of: StudyRun | None = None
     """The run that says how long this one is: it ends when it has generated as many tokens."""
 
@@ -41,6 +51,35 @@ class StudyRun:
         digest = run_digest(self.config, self.tokens_of.key if self.tokens_of else "")
         name = self.config.strategy.rpartition(":")[2]
         return f"{self.config.regime}-{name}-seed{self.config.seed}-{digest}"
+
+
+class Tune(BaseModel):
+    """How the learning rate of each arm in each setting is chosen: the best on seeds of its own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    learning_rate: list[Rate] = Field(min_length=1)
+    """The grid."""
+    within: tuple[Rate, Rate] | None = None
+    """Lowest and highest learning rate to try: while the best lies on the edge of the grid, the next one, half or twice
+    as high, is tried too. Without it the grid stays as it is."""
+    seeds: Seeds
+    """Of the tuning runs; none is a seed of the study."""
+    by: Literal["area over tokens", "at equal tokens"] = "area over tokens"
+    """Of which measure the mean over the tuning seeds is to be highest."""
+
+    def beyond(self, best: float, rates: Sequence[float]) -> float | None:
+        """The learning rate to try next: beyond the edge that the best of those tried lies on, if any.
+
+        Example:
+            >>> tune = Tune(learning_rate=[1e-4, 2e-4], within=(1e-4, 8e-4), seeds=[100])
+            >>> tune.beyond(2e-4, [1e-4, 2e-4]), tune.beyond(1e-4, [1e-4, 2e-4])
+            (0.0004, None)
+        """
+        low, high = self.within or (best, best)
+        if best == max(rates) and 2.0 * best <= high:
+            return 2.0 * best
+        return best / 2.0 if best == min(rates) and best / 2.0 >= low else None
 
 
 class Study(BaseModel):
@@ -56,8 +95,12 @@ class Study(BaseModel):
     """What the report shows besides learning curves, cost and comparisons."""
     baselines: list[str] = Field(min_length=1)
     """Arms that every other arm is compared with."""
-    seeds: list[int] = Field(min_length=1)
+    seeds: Seeds
     """Of the runs: every arm gets the same."""
+    tune: Tune | None = None
+    """Gives every arm its own learning rate in every setting; without it, all have the one of their `LabConfig`."""
+    targets: list[Share] = [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
+    """Held-out accuracies; arms are compared by the tokens that they need to reach them."""
     base: dict[str, Any] = {}
     """Fields of `LabConfig` common to all runs."""
     settings: Overrides
@@ -66,21 +109,36 @@ class Study(BaseModel):
     """Name → fields of `LabConfig`: what is compared. They win over the setting's and the base's. With
     `tokens_of = "ARM"` each run of the arm is as long, in generated tokens, as that arm's run of the same seed."""
 
-    def runs(self) -> list[StudyRun]:
-        """Every run, seed by seed, so that a study that is cut short has whole pairs."""
-        return [
-            self.run(setting, arm, seed)
-            for seed in self.seeds
-            for setting in self.settings
-            for arm in self.arms
-        ]
+    @property
+    def cells(self) -> list[Cell]:
+        """Every setting with every arm."""
+        return [(setting, arm) for setting in self.settings for arm in self.arms]
 
-    def run(self, setting: str, arm: str, seed: int) -> StudyRun:
-        """One of the runs."""
+    def runs(self) -> list[StudyRun]:
+        """The runs that are known before any is made: all of them, or with `tune` those of its grid."""
+        seeds, rates = (self.tune.seeds, self.tune.learning_rate) if self.tune else (self.seeds, [None])
+        return [self.run(*cell, seed, rate) for cell in self.cells for rate in rates for seed in seeds]
+
+    @property
+    def num_runs(self) -> int:
+        """How many runs it takes, unless the grid of `tune` has to grow."""
+        return len(self.runs()) + (len(self.cells) * len(self.seeds) if self.tune else 0)
+
+    def run(self, setting: str, arm: str, seed: int, learning_rate: float | None = None) -> StudyRun:
+        """One of the runs.
+
+        Args:
+            setting, arm: Which.
+            seed: One of the study's or, for a tuning run, of `tune`.
+            learning_rate: In place of the configuration's.
+        """
         own: dict[str, Any] = {**self.base, **self.settings[setting], **self.arms[arm], "seed": seed}
         paired = own.pop(TOKENS_OF, None)
         tokens_of = None if paired is None else self.run(setting, paired, seed)
-        return StudyRun(setting, arm, validated(LabConfig, own), tokens_of)
+        if learning_rate is not None:
+            own["learning_rate"] = learning_rate
+        phase = "tuning" if self.tune and seed in self.tune.seeds else "test"
+        return StudyRun(setting, arm, validated(LabConfig, own), phase, tokens_of)
 
 
 def shipped_studies() -> list[str]:
@@ -123,14 +181,17 @@ def check_study(values: dict[str, Any], name: str) -> Study:
         study = validated(Study, values)
     except ConfigError as error:
         raise ConfigError(f"Study {name!r}: {error}") from None
-    if len(set(study.seeds)) < len(study.seeds):
-        raise ConfigError(f"Study {name!r}: seeds are {study.seeds}, expected each once.")
+    seeds = [*study.seeds, *(study.tune.seeds if study.tune else [])]
+    if len(set(seeds)) < len(seeds):
+        raise ConfigError(f"Study {name!r}: seeds are {seeds}, those of tuning included; expected each once.")
     for arm in study.baselines:
         if arm not in study.arms:
             raise ConfigError(
                 f"Study {name!r}: baseline {arm!r} is not an arm. {suggestion(arm, study.arms)}"
             )
     _check_tokens_of(study, name)
+    if study.tune:
+        _check_tune(study, name)
     for setting in study.settings:
         for arm in study.arms:
             where = f"Study {name!r}, arm {arm!r} in setting {setting!r}"
@@ -154,3 +215,22 @@ def _check_tokens_of(study: Study, name: str) -> None:
                 f"Study {name!r}, arm {arm!r}: {TOKENS_OF} is {paired!r}, expected an arm of a fixed number of steps. "
                 f"{suggestion(str(paired), known)}"
             )
+
+
+def _check_tune(study: Study, name: str) -> None:
+    """Raise `ConfigError` unless `[tune]` alone says what the learning rates are, and tokens of no arm hang on another's."""
+    assert study.tune is not None
+    for table in (study.base, *study.settings.values(), *study.arms.values()):
+        for key in {"learning_rate", TOKENS_OF} & set(table):
+            raise ConfigError(
+                f"Study {name!r}: {key} = {table[key]!r} in a study with [tune], which gives each arm its learning "
+                "rate. Leave it out; `tokens` ends all runs alike."
+            )
+    rates, within = study.tune.learning_rate, study.tune.within
+    if len(set(rates)) < len(rates):
+        raise ConfigError(f"Study {name!r}: tune.learning_rate is {rates}, expected each once.")
+    if within and not within[0] <= min(rates) <= max(rates) <= within[1]:
+        raise ConfigError(
+            f"Study {name!r}: tune.within is {within}, expected the lowest and the highest learning rate to try, with "
+            f"the grid {rates} between them."
+        )

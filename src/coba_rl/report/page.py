@@ -30,7 +30,7 @@ class Table:
     collapsed: bool = False
     """Whether the reader has to open it."""
     shades: Sequence[Sequence[float]] | None = None
-    """How dark each cell after the first is, in [0, 1]."""
+    """How dark each cell after the first is, in [−1, 1]; blue above 0, orange below."""
 
 
 @dataclass(frozen=True)

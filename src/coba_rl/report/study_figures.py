@@ -26,8 +26,10 @@ class Band:
     """One row a seed; NaN where a seed has no value."""
 
 
-def bands_figure(name: str, title: str, bands: Sequence[Band], xlabel: str, ylabel: str) -> str:
+def bands_figure(name: str, title: str, bands: Sequence[Band | None], xlabel: str, ylabel: str) -> str:
     """Mean over seeds of each arm, in a band from the lowest seed to the highest.
+
+    An arm looks the same in figures of as many; None stands for one that is missing.
 
     Example:
         >>> svg = bands_figure("b", "Title", [Band("arm", np.arange(3), np.eye(3))], "step", "accuracy")
@@ -38,6 +40,8 @@ def bands_figure(name: str, title: str, bands: Sequence[Band], xlabel: str, ylab
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
         for i, band in enumerate(bands):
+            if band is None:
+                continue
             seen = ~np.isnan(band.values_NX).all(axis=0)
             x, values = band.x_X[seen], band.values_NX[:, seen]
             look = line_look(i)
@@ -51,11 +55,11 @@ def bands_figure(name: str, title: str, bands: Sequence[Band], xlabel: str, ylab
 
 
 def cost_figure(name: str, title: str, arms: dict[str, list[tuple[int, Estimate]]]) -> str:
-    """Accuracy at the end against the rollouts of the whole run, an arm a line.
+    """Accuracy at the end against the tokens of the whole run, an arm a line.
 
     Args:
         name, title: As `drawing.draw`.
-        arms: Arm → (rollouts, accuracy with its interval over seeds) of each budget.
+        arms: Arm → (tokens, accuracy with its interval over seeds) of each budget.
     """
 
     def paint(figure: Figure) -> None:
@@ -64,7 +68,7 @@ def cost_figure(name: str, title: str, arms: dict[str, list[tuple[int, Estimate]
             points = sorted(points, key=lambda point: point[0])
             marker = drawing.MARKERS[i % len(drawing.MARKERS)]
             plot_estimates(axes, points, marker=marker, capsize=3, label=label(arm), **line_look(i))
-        format_axes(axes, "rollouts of the whole run", "final accuracy")
+        format_axes(axes, "tokens of the whole run", "final accuracy")
         legend_above(figure)
 
     return draw(name, title, paint, height=3.0)

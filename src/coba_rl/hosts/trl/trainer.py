@@ -65,7 +65,7 @@ class CobaGRPOTrainer(GRPOTrainer):
     | `coba/budget_min`, `_mean`, `_max` | rollouts of a prompt |
     | `coba/share_at_min`, `coba/share_at_max` | share of prompts at `min_budget`, `max_budget` |
     | `coba/effective_prompts` | (Σ B)² / Σ B²: over how many prompts the rollouts are spread |
-    | `coba/weight_min`, `_max`, `coba/effective_prompts_by_weight` | the same of weights (`allocation_mode="weights"`) |
+    | `coba/weight_min`, `_max`, `coba/effective_prompts_by_weight` | the same of weights (`allocation_mode`) |
     | `coba/unseen_prompts` | prompts of the batch without a history |
     | `coba/expected_dead_groups` | expected share of groups whose rollouts all score alike |
     | `coba/failure_rate` | smoothed failure rate F̄ |
@@ -90,6 +90,7 @@ class CobaGRPOTrainer(GRPOTrainer):
     Attributes:
         allocator: The `BudgetAllocator`.
         last_allocation: `Allocation` of the last training generation, the same in every process; None before it.
+        last_weights: (P,) factors of its prompts' advantages; None: 1 each.
         allocation_log: Called in the main process after each training generation with one `AllocationRecord` a
             prompt; `step` is the optimizer step that uses it first.
 
@@ -117,6 +118,7 @@ class CobaGRPOTrainer(GRPOTrainer):
             )
         self.allocator = args.allocator_spec().build()
         self.last_allocation: Allocation | None = None
+        self.last_weights: np.ndarray | None = None
         self.allocation_log: Callable[[list[AllocationRecord]], None] | None = None
         self._generating = False
         # Of all processes, while a training generation is under way.
@@ -196,8 +198,9 @@ class CobaGRPOTrainer(GRPOTrainer):
             output = super()._generate_and_score_completions(rows)
             if self._rewards_RF is None:
                 raise CobaError("GRPOTrainer computed no rewards: this TRL version is not supported.")
+            self._record(self._rewards_RF)
             self._set_advantages(output, allocation, self._rewards_RF)
-            self._observe(self._rewards_RF)
+            self._finish()
         finally:
             self._generating, self._rewards_RF, self._both_waves, self._length_R = False, None, None, None
             self._session.drop(self._session.open_groups)  # none, unless something failed
@@ -288,13 +291,17 @@ class CobaGRPOTrainer(GRPOTrainer):
             scale_rewards=self.scale_rewards,
             aggregation=self.multi_objective_aggregation,
         )
-        values_R, weights_P = result.values_R, allocation.weights
-        if self.args.per_prompt_weighting:
-            weights_P = self._mean_budget / allocation.budgets
-        if weights_P is not None:
-            values_R = values_R * values_R.new_tensor(weights_P[allocation.repeat_index])
+        values_R, self.last_weights = result.values_R, self._weights(allocation)
+        if self.last_weights is not None:
+            values_R = values_R * values_R.new_tensor(self.last_weights[allocation.repeat_index])
         output["advantages"] = values_R[self._own_rows(len(output["advantages"]))]
         self._mend_logs(Advantages(values_R, result.is_std_zero_R))
+
+    def _weights(self, allocation: Allocation) -> np.ndarray | None:
+        """(P,) factors of the prompts' advantages; None: 1 each."""
+        if self.args.per_prompt_weighting:
+            return self._mean_budget / allocation.budgets
+        return None if self.allocator.mode == "rollouts" else self._session.weigh()
 
     def _mend_logs(self, result: Advantages) -> None:
         self._metrics["train"]["frac_reward_zero_std"][-1] = result.is_std_zero_R.float().mean().item()
@@ -306,10 +313,13 @@ class CobaGRPOTrainer(GRPOTrainer):
     def _success(self, rewards_RF: torch.Tensor) -> np.ndarray:
         return rewards_RF[:, self._success_index].cpu().double().numpy()
 
-    def _observe(self, rewards_RF: torch.Tensor) -> None:
-        """Feed the outcomes back, in every process the same, and log."""
+    def _record(self, rewards_RF: torch.Tensor) -> None:
+        """Feed the outcomes back, in every process the same."""
         length_R = None if self._length_R is None else self._length_R.cpu().numpy()
         self._session.record_all(self._success(rewards_RF), length_R)
+
+    def _finish(self) -> None:
+        """Let the allocator observe, in every process the same, and log."""
         records, metrics = self._session.finish(self.state.global_step + 1)
         for name, value in metrics.items():
             self._metrics["train"][name].append(value)

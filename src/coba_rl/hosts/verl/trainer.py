@@ -65,7 +65,6 @@ class CobaTrainerSync(PPOTrainerSync):
             "function's result that holds 0 to 1.",
         )
         self.run_log = RunLog(Path(config.trainer.default_local_dir))
-        self._weights: dict[str, float] = {}  # of the step's prompts, by uid; none in the mode `rollouts`
         with open_dict(config):
             config.trainer.v1.trainer_mode = "sync"  # verl branches on this literal
         super().__init__(config)
@@ -119,8 +118,6 @@ class CobaTrainerSync(PPOTrainerSync):
             groups=uids,
             refill=bool(self.session.open_groups),
         )
-        if allocation.weights is not None:
-            self._weights.update(zip(uids, allocation.weights.tolist(), strict=True))
         budgets = allocation.budgets
         self._pilot = (batch, int(budgets[0])) if allocation.is_pilot else None
         if (budgets != self.mean_budget).any():
@@ -189,10 +186,10 @@ class CobaTrainerSync(PPOTrainerSync):
         # First, because rollout correction takes tokens out of the response masks.
         outcomes = self._read(batch.keys, batch.tags)
         batch = super()._compute_advantage(batch, metrics)
-        if self._weights:
-            weigh_advantages(batch, self._weights)
-            self._weights = {}
         self.session.record(outcomes)
+        if self.session.allocator.mode != "rollouts":
+            groups = list(dict.fromkeys(outcome.group for outcome in outcomes))
+            weigh_advantages(batch, dict(zip(groups, self.session.weigh(groups).tolist(), strict=True)))
         records, coba_metrics = self.session.finish(self.global_steps)
         self.run_log.allocations(records)
         metrics.update(coba_metrics)
