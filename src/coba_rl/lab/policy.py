@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,10 @@ class LabPolicy:
         self._tokenizer: Any = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
         self._max_new_tokens = max_new_tokens
         self._eos = self._tokenizer.eos_token_id
+        self._token_ids: Any = cache(self._tokenize)  # the same problems come back all through a run
+
+    def _tokenize(self, text: str, is_prompt: bool) -> list[int]:
+        return self._tokenizer(text, add_special_tokens=is_prompt).input_ids
 
     def decode(self, completion: Sequence[int]) -> str:
         """Text of a completion; one that never ended is marked, so that it cannot pass by accident."""
@@ -90,13 +95,11 @@ class LabPolicy:
         return text if completion and completion[-1] == self._eos else text + "…"
 
     def _prompts(self, problems: Sequence[Problem]) -> list[list[int]]:
-        return self._tokenizer([problem.prompt for problem in problems]).input_ids
+        return [self._token_ids(problem.prompt, True) for problem in problems]
 
     def read(self, problems: Sequence[Problem]) -> ReadProblems:
         """Read the prompts of P problems once, for all that is to follow at these weights."""
-        answers = self._tokenizer(
-            [problem.answer for problem in problems], add_special_tokens=False
-        ).input_ids
+        answers = [self._token_ids(problem.answer, False) for problem in problems]
         prefixes = Prefixes.of_prompts(self.model, self._prompts(problems))
         return ReadProblems(prefixes, answers, self._eos, self._max_new_tokens)
 

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, Qwen2ForCausalLM
 from coba_rl.errors import ConfigError
 
 KeyValues = dict[tuple[int, int], torch.Tensor]
-"""Keys and values (2, tokens, heads, head size) of what was read, by layer and block."""
+"""Keys and values (tokens, twice the heads, head size) of what was read, by layer and block."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,27 +70,28 @@ def next_token_logits(
     body, kept = model.model, dict(before or {})
     angle = torch.outer(tokens.depth_N.float(), body.rotary_emb.inv_freq)
     rotation = torch.stack([angle.cos(), angle.sin()])[:, :, None]
-    x = body.embed_tokens(tokens.token_N)
-    for layer in body.layers[:-1]:
-        query, both = _projections(layer, x, rotation)
-        x = _block_output(layer, x, _attention(layer, query, both, tokens.visible_B, tokens.visible_B, kept))
-    # Above the last layer's keys and values, only what is read matters.
-    layer = body.layers[-1]
-    query, both = _projections(layer, x, rotation)
-    visible_B = tokens.read_visible_B()
-    seen = _attention(layer, query[tokens.read_Q], both, tokens.visible_B, visible_B, kept)
-    x = _block_output(layer, x[tokens.read_Q], seen)
+    distinct, place_N = tokens.token_N.unique(return_inverse=True)
+    x, every = body.embed_tokens(distinct), tokens.visible_B
+    for layer in body.layers:
+        heads = _projections(layer, x)
+        if layer is body.layers[0]:  # until here, a token is the same wherever it stands
+            x, *heads = (
+                F.embedding(place_N, rows.flatten(1)).view(-1, *rows.shape[1:]) for rows in (x, *heads)
+            )
+        query, key, value = heads
+        query, both = _rotate(query, rotation), torch.cat([_rotate(key, rotation), value], dim=1)
+        visible_B = every
+        if layer is body.layers[-1]:  # above the last layer's keys and values, only what is read matters
+            x, query, visible_B = x[tokens.read_Q], query[tokens.read_Q], tokens.read_visible_B()
+        x = _block_output(layer, x, _attention(layer, query, both, every, visible_B, kept))
     return model.lm_head(_norm(body.norm, x)), kept
 
 
-def _projections(layer: Any, x: torch.Tensor, rotation: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Queries (N, heads, head size), and keys and values (2, N, heads, head size)."""
+def _projections(layer: Any, x: torch.Tensor) -> list[torch.Tensor]:
+    """Queries, keys and values, (tokens, heads, head size) each, not yet rotated."""
     attention, hidden = layer.self_attn, _norm(layer.input_layernorm, x)
-    query, key, value = (
-        project(hidden).unflatten(1, (-1, attention.head_dim))
-        for project in (attention.q_proj, attention.k_proj, attention.v_proj)
-    )
-    return _rotate(query, rotation), torch.stack([_rotate(key, rotation), value])
+    projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+    return [project(hidden).unflatten(1, (-1, attention.head_dim)) for project in projections]
 
 
 def _attention(
@@ -104,12 +105,12 @@ def _attention(
     """What each query takes from the keys and values that it sees, (queries, hidden); `kept` takes in the new ones."""
     seen = []
     queries = query.split([len(visible) for visible in visible_B])
-    new = both.split([len(visible) for visible in new_B], dim=1)
+    new = both.split([len(visible) for visible in new_B])
     for block, (mine, here, visible) in enumerate(zip(queries, new, visible_B, strict=True)):
         place = (layer.self_attn.layer_idx, block)
-        kept[place] = torch.cat([kept[place], here], dim=1) if place in kept else here
+        kept[place] = torch.cat([kept[place], here]) if place in kept else here
         if len(mine):
-            seen.append(_attend(mine, *kept[place], visible))
+            seen.append(_attend(mine, *kept[place].chunk(2, dim=1), visible))
     return torch.cat(seen).flatten(1)
 
 
