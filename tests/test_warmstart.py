@@ -186,28 +186,6 @@ def test_pass_rates_of_nothing_and_of_bad_batches():
         exact_pass_rates(model, tokenizer, [], batch_size=0)
 
 
-@pytest.mark.parametrize("name", EMBEDDED)
-def test_expected_graded_scores_agree_with_scores_of_samples(name):
-    task, (model, tokenizer) = make_embedded(name, graded=True), load(policy_path("hard", name))
-    problems, rollouts = task.train_problems()[:10], 400
-    expected_M = exact_pass_rates(model, tokenizer, problems, graded=True)
-    prompts = tokenizer([str(p.prompt) for p in problems], padding=True, return_tensors="pt")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(5)
-        output = model.generate(**prompts, num_return_sequences=rollouts)
-    written = output[:, prompts.input_ids.shape[1] :]
-    ended = (written == tokenizer.eos_token_id).any(1).tolist()
-    texts = tokenizer.batch_decode(written, skip_special_tokens=True)
-    texts = [text if end else text + "…" for text, end in zip(texts, ended, strict=True)]
-    scores = np.array([task.score(text, problems[row // rollouts].answer) for row, text in enumerate(texts)])
-    found_M = scores.reshape(len(problems), rollouts).mean(1)
-    assert np.unique(scores).size > 4
-    # Scores within [0, 1] vary by p(1 − p) at most.
-    error_M = np.sqrt(expected_M * (1 - expected_M) / rollouts) + 1e-3
-    assert (np.abs(found_M - expected_M) / error_M).max() < 4
-    assert (expected_M >= exact_pass_rates(model, tokenizer, problems)).all()
-
-
 def test_warmstart_repeats_itself_whatever_the_threads_and_the_random_state(tmp_path):
     threads, calls = torch.get_num_threads(), []
     weights = []

@@ -39,15 +39,16 @@ def test_prompts_of_one_length_write_equally_long_answers() -> None:
 @pytest.mark.parametrize("task", ["prefix-scan", "string-transform"])
 def test_the_truth_of_graded_prompts_is_their_expected_score(task: str) -> None:
     run = LabRun(LabConfig(task=task, task_options={"graded": True}))
-    problems, rows = run._problems[:20], np.arange(20)
-    rollouts = run.policy.sample(problems, np.full(20, 300), np.random.default_rng(2))
-    rollouts, score_U = run._judge(problems, rows, rollouts)
+    problems = run._problems[:20]
+    read = run.policy.read(problems)
+    rollouts = read.sample(np.full(20, 300), np.random.default_rng(2))
+    rollouts, score_U = run._judge(problems, np.arange(20), rollouts)
     assert len(set(score_U.tolist())) > 4
     found = np.bincount(rollouts.prompt_U, rollouts.count_U * score_U) / 300
-    expected = run.policy.pass_rates(problems, graded=True)
+    expected = read.graded_scores()
     # Scores within [0, 1] vary by p(1 − p) at most.
     assert (np.abs(found - expected) / (np.sqrt(expected * (1 - expected) / 300) + 1e-3)).max() < 4
-    assert (expected >= run.policy.pass_rates(problems)).all()
+    assert (expected >= read.pass_rates()).all()
 
 
 def test_graded_scores_train_and_heldout_accuracy_stays_exact_match() -> None:

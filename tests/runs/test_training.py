@@ -157,12 +157,13 @@ def test_options_of_the_embedded_task_are_keys_of_the_section() -> None:
 
 
 def test_another_embedded_task_brings_its_policy() -> None:
-    from coba_rl.runs.tasks import configured_task, policy_source
+    from coba_rl.runs.tasks import configured_task, load_problems, policy_source
 
     config = load_config(None, {"task": {"name": "string-transform", "max_length": 5, "graded": True}})
     task = configured_task(config.task)
     assert task == StringTransform(max_length=5, graded=True)
     assert policy_source(config, task) == str(policy_path("hard", "string-transform"))
+    assert load_problems("string-transform") == (StringTransform(), StringTransform().heldout_problems())
     with pytest.raises(
         ConfigError, match=r"task\.dataset='x' has no effect with task\.name='string-transform'"
     ):
