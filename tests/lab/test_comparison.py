@@ -65,7 +65,7 @@ def test_every_comparison_states_tokens() -> None:
 
 def measured(config: LabConfig, accuracy: list[float], tokens: int = 10) -> LabResult:
     """A run measured before it began and after each step, whose steps generate so many tokens."""
-    steps = [{"tokens": tokens}] * (len(accuracy) - 1)
+    steps = [{"tokens": tokens, "rollouts": config.rollouts_per_step}] * (len(accuracy) - 1)
     return LabResult(config, list(enumerate(accuracy)), [0], [16], steps, 1.0)
 
 

@@ -39,7 +39,7 @@ def finished(study: Study, score: Score, skipped: tuple[str, ...] = ()) -> Study
 
     def find(run: StudyRun) -> LabResult | None:
         curve = [(0, 0.0), (2, score(run))]
-        steps = [{"tokens": 10}] * 2
+        steps = [{"tokens": 10, "rollouts": 64}] * 2
         return None if run.key in skipped else LabResult(run.config, curve, [0], [16], steps, 1.0)
 
     return StudyPlan(study, find)
