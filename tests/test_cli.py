@@ -53,7 +53,7 @@ BAD = {
     "missing file to allocate": (["allocate", "nowhere.csv", "--total", "9"], "no file 'nowhere.csv'"),
     "file of an unknown kind": (["allocate", "rates.xls", "--total", "9"], ".csv"),
     "no total": (["allocate", "rates.csv"], "total"),
-    "unit of a trainer": (
+    "tokens without lengths": (
         ["allocate", "rates.csv", "--total", "9", "--budget-unit", "tokens"],
         "--budget-unit needs lengths of rollouts",
     ),

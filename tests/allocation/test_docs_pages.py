@@ -86,11 +86,14 @@ def test_every_strategy_has_its_rule() -> None:
 def test_every_logged_metric_is_listed() -> None:
     logged: set[str] = set()
     for strategy in STRATEGIES:
-        allocator = BudgetAllocator(strategy, mode="weights")
-        allocator.begin(1)
-        allocator.allocate(["a", "b"], total=8)
-        allocator.observe(["a", "b"], [1.0, 0.0])
-        logged |= set(allocator.metrics())
+        limited = "tokens" in STRATEGIES[strategy].budget_units
+        for options in ({"mode": "weights"}, {"budget_unit": "tokens"} if limited else {}):
+            allocator = BudgetAllocator(strategy, **options)
+            allocator.begin(2)
+            for _ in range(2):
+                allocator.allocate(["a", "b"], total=8)
+                allocator.observe(["a", "b"], [1.0, 0.0], lengths=[5, 9])
+            logged |= set(allocator.metrics())
     listed = [
         name
         for row in rows(section(PAGE, "## Logged metrics"))[1:]

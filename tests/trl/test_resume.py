@@ -38,6 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
     "several steps a generation": {"per_device_train_batch_size": 8, "steps_per_generation": 2, "size": 8},
     "calendar": {"strategy": "linear-decay"},
     "weights": {"allocation_mode": "weights"},
+    "tokens": {"budget_unit": "tokens"},
     "paper": {"strategy": "coba-paper"},
     "stream": {"stream": True, "size": 16},
 }

@@ -137,6 +137,36 @@ def test_every_row_is_its_own_copy(tiny, monkeypatch):
     assert any(len(set(step.values())) > 1 for step in run.budgets)
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_lengths_are_what_the_policy_generated_and_limit_the_tokens(tiny, monkeypatch, masked):
+    """Three tokens for prompts of an even digit and nine for the others; where masked, two of them come from elsewhere."""
+
+    def rollout(prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
+        tokenizer = trainer.processing_class
+        lengths = [3 + 6 * (int(prompt[2]) % 2) for prompt in prompts]
+        masks = {"env_mask": [[1] * (n - 2) + [0, 0] for n in lengths]} if masked else {}
+        return {
+            "prompt_ids": [tokenizer(prompt)["input_ids"] for prompt in prompts],
+            "completion_ids": [[2 + i % 10] + [3] * (n - 1) for i, n in enumerate(lengths)],
+            "logprobs": None,
+            **masks,
+        }
+
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    run = tiny.train(
+        rewards=varied, data=prompts(8), max_steps=6, budget_unit="tokens", keywords={"rollout_func": rollout}
+    )
+    logs = [log for log in run.logs if "coba/tokens" in log]
+    assert len(logs) == 6
+    length = {content_id(f"0+{i}="): 3 + 6 * (i % 2) - 2 * masked for i in range(8)}
+    for budgets, log in zip(run.budgets, logs, strict=True):
+        assert log["coba/tokens"] == sum(budget * length[prompt] for prompt, budget in budgets.items())
+    for budgets, log in list(zip(run.budgets, logs, strict=True))[2:]:  # from the second visit on
+        even = 16 * sum(length[prompt] for prompt in budgets) / len(budgets)
+        assert log["coba/length_error"] < 0.5
+        assert log["coba/expected_tokens"] <= 1.25 * even
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_trains_and_spends_the_total(tiny, strategy):
     run = tiny.train(strategy=strategy, data=prompts(8), max_steps=5, max_budget=10)

@@ -60,6 +60,7 @@ CASES: dict[str, dict[str, Any]] = {
     "kl": {"beta": 0.1},
     "workers": {"dataloader_num_workers": 2},
     "weights": {"own": {"allocation_mode": "weights"}},
+    "tokens": {"own": {"budget_unit": "tokens"}},
     "masked": {"mask_truncated_completions": True},
     **{
         f"loss {loss}": {"loss_type": loss, "num_iterations": 2}

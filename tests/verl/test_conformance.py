@@ -68,8 +68,8 @@ class TestVerl(HostConformance):
             strategy=spec.strategy,
             min_budget=low,
             max_budget=high,
-            pilot=spec.pilot,
             budget_unit=spec.budget_unit,
+            pilot=spec.pilot,
         )
         self.stand_ins.loads = 3 if resume else 0
         trainer._load_checkpoint()

@@ -17,6 +17,7 @@ from coba_rl.allocation.saved import saved_numbers
 OUTCOMES = ("right", "wrong")
 _LEVELS = (1e-6, 1e6)
 _LONGEST = 1e12  # tokens
+_LEAST_SHARE = 1e-6  # of a rollout: less tells nothing
 
 
 class LengthModel:
@@ -25,27 +26,28 @@ class LengthModel:
     A right (or wrong) rollout of prompt i is expected to generate level · (Σ length + n₀·centre)/(n + n₀) tokens. The sum
     is over its n past rollouts of that outcome, of which a visit keeps half; n₀ = `PRIOR_ROLLOUTS` draws prompts with few
     of them towards the centre, the length in a typical prompt. Lengths grow as a policy trains: the level follows how
-    much longer than expected those of prompts already known come back, and moves all prompts, visited or not. A
-    prompt never visited has level · centre.
+    the lengths in prompts that come back compare with those in the same prompts before, and moves all prompts, visited
+    or not; past lengths are kept divided by the level of their time. A prompt never visited has level · centre.
 
-    Graded success s counts as s of a right rollout and 1 − s of a wrong one. An empty completion counts as one token, and one far from what was expected as `MOST_TIMES` that or the same share of it. Each prompt takes 54 bytes at most.
+    Graded success s counts as s of a right rollout and 1 − s of a wrong one. An empty completion counts as one token, and
+    one far from what was expected as `MOST_TIMES` that or the same share of it. A prompt takes 54 bytes at most.
 
     Example:
         >>> model = LengthModel()
         >>> group = np.array([0, 0, 1, 1])
         >>> error = model.update(["long", "short"], group, np.array([1.0, 0.0, 1.0, 0.0]), np.array([80, 90, 20, 30]))
         >>> model.cost(["long", "short", "new"], np.array([0.5, 0.5, 0.5])).round(1).tolist()
-        [65.0, 45.0, 55.0]
+        [70.0, 40.0, 55.0]
     """
 
-    PRIOR_ROLLOUTS = 2.0
+    PRIOR_ROLLOUTS = 1.0
     """n₀: how many rollouts of a prompt weigh as much as what is known of the others."""
     KEPT = 0.5
     """Share of a prompt's old rollouts that a visit keeps."""
     MOST_TIMES = 10.0
     """A single length counts as this many times what was expected at most."""
     DRIFT_ROLLOUTS = 32.0
-    """Rollouts of known prompts with which half of what they show of the level is believed."""
+    """Comparisons of a rollout with one of the prompt's past from which half of what they show of the level is believed."""
     CENTRE_PROMPTS = 64.0
     """Prompts that the centre so far counts for, beside those of a step."""
 
@@ -103,50 +105,59 @@ class LengthModel:
         Returns:
             Mean over prompts of |generated − expected|/expected tokens, given what was right; None in the first step.
         """
-        row_P = self.table.rows(prompt_ids, create=True)
+        row_P, length_R = self.table.rows(prompt_ids, create=True), np.clip(length_R, 1.0, _LONGEST)
         expected_OP = self._expected(row_P) if self.started else np.full((2, len(row_P)), np.median(length_R))
-        expected_OR = np.maximum(expected_OP, 1.0)[:, group_R]
+        expected_OR = expected_OP[:, group_R]
         share_OR = np.stack([success_R, 1.0 - success_R])
-        length_R = np.clip(length_R, 1.0, _LONGEST)
+        share_OR[share_OR < _LEAST_SHARE] = 0.0
         length_OR = np.clip(length_R, expected_OR / self.MOST_TIMES, expected_OR * self.MOST_TIMES)
         rollouts_OP = np.stack([_sums(group_R, share_R, len(row_P)) for share_R in share_OR])
         tokens_OP = np.stack([_sums(group_R, tokens_R, len(row_P)) for tokens_R in share_OR * length_OR])
         ahead_P = (rollouts_OP * expected_OP).sum(axis=0)
-        error_P = np.abs(_sums(group_R, length_R, len(row_P)) - ahead_P) / np.maximum(ahead_P, 1.0)
+        error_P = np.abs(_sums(group_R, length_R, len(row_P)) / ahead_P - 1.0)
         error = float(error_P.mean()) if self.started else None
         for o, outcome in enumerate(OUTCOMES):
-            self._learn(o, outcome, row_P, rollouts_OP, tokens_OP[o], expected_OP[o])
+            self._learn(o, outcome, row_P, rollouts_OP, tokens_OP[o])
         return error
 
     def _learn(
-        self,
-        o: int,
-        outcome: str,
-        row_P: np.ndarray,
-        rollouts_OP: np.ndarray,
-        tokens_P: np.ndarray,
-        expected_P: np.ndarray,
+        self, o: int, outcome: str, row_P: np.ndarray, rollouts_OP: np.ndarray, tokens_P: np.ndarray
     ) -> None:
         """What the rollouts of one outcome tell of the level, of a typical prompt, and of each prompt itself."""
+        has_P = rollouts_OP[o] > 0.0
+        if not has_P.any():
+            return
+        row_P, rollouts_P, tokens_P = row_P[has_P], rollouts_OP[o, has_P], tokens_P[has_P]
         past_P, past_tokens_P = self.table[f"{outcome}_rollouts"], self.table[f"{outcome}_tokens"]
-        rollouts_P = rollouts_OP[o]
-        known_P = past_P[row_P] > 0.0
-        evidence = float(rollouts_P[known_P].sum())
-        if evidence > 0.0:
-            ratio = tokens_P[known_P].sum() / (rollouts_P * expected_P)[known_P].sum()
-            moved = self._level_O[o] * ratio ** (evidence / (evidence + self.DRIFT_ROLLOUTS))
-            self._level_O[o] = np.clip(moved, *_LEVELS)
+        self._move_level(o, past_P[row_P], past_tokens_P[row_P], rollouts_P, tokens_P / rollouts_P)
         tokens_P = tokens_P / self._level_O[o]
-        has_P = rollouts_P > 0.0
-        if has_P.any():
-            # What an even number of rollouts would find: a prompt counts by its share of this outcome.
-            share_P = (rollouts_P / rollouts_OP.sum(axis=0))[has_P]
-            found = float((share_P * tokens_P[has_P] / rollouts_P[has_P]).sum() / share_P.sum())
-            weight = share_P.sum() / (share_P.sum() + self._prompts_O[o])
-            self._centre_O[o] += weight * (found - self._centre_O[o])
-            self._prompts_O[o] = min(self._prompts_O[o] + share_P.sum(), self.CENTRE_PROMPTS)
+        # What even budgets would find: a prompt counts by the share of this outcome.
+        share_P = rollouts_P / rollouts_OP[:, has_P].sum(axis=0)
+        found = float((share_P * (tokens_P / rollouts_P)).sum() / share_P.sum())
+        weight = share_P.sum() / (share_P.sum() + self._prompts_O[o])
+        self._centre_O[o] += weight * (found - self._centre_O[o])
+        self._prompts_O[o] = min(self._prompts_O[o] + share_P.sum(), self.CENTRE_PROMPTS)
         past_P[row_P] = self.KEPT * past_P[row_P] + rollouts_P
         past_tokens_P[row_P] = self.KEPT * past_tokens_P[row_P] + tokens_P
+
+    def _move_level(
+        self,
+        o: int,
+        past_P: np.ndarray,
+        past_tokens_P: np.ndarray,
+        rollouts_P: np.ndarray,
+        mean_P: np.ndarray,
+    ) -> None:
+        """Follow how each prompt's mean length compares with that of its own past, so that which prompts came is all one."""
+        known_P = past_P > 0.0
+        weight_P = past_P[known_P] / (
+            past_P[known_P] / rollouts_P[known_P] + 1.0
+        )  # by how sure the comparison is
+        before = self._level_O[o] * (weight_P * (past_tokens_P[known_P] / past_P[known_P])).sum()
+        if before > 0.0:
+            ratio = (weight_P * mean_P[known_P]).sum() / before
+            believed = weight_P.sum() / (weight_P.sum() + self.DRIFT_ROLLOUTS)
+            self._level_O[o] = np.clip(self._level_O[o] * ratio**believed, *_LEVELS)
 
     def state_dict(self, *, arrays: bool = False) -> dict[str, Any]:
         """JSON-able state.
@@ -171,7 +182,7 @@ class LengthModel:
         """
         model = cls()
         model._level_O = saved_numbers(state, "level", *_LEVELS, length=2)
-        model._centre_O = saved_numbers(state, "centre", 0.0, _LONGEST, length=2)
+        model._centre_O = saved_numbers(state, "centre", 0.0, length=2)
         model._prompts_O = saved_numbers(state, "prompts_of_centre", 0.0, cls.CENTRE_PROMPTS, length=2)
         model.table = model.table.restored(state["prompts"])
         return model

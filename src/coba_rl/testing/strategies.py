@@ -214,6 +214,25 @@ class StrategyConformance(ABC):
             in_pilot = np.concatenate([np.arange(budget) < pilot for budget in whole.budgets])
             allocator.observe(ids[whole.repeat_index], rng.choice([0.0, 1.0], total), in_pilot)
 
+    def test_limited_tokens_keep_total_bounds_and_limit(self) -> None:
+        low, high = self.bounds
+        if "tokens" not in self.make().budget_units:
+            return
+        allocator = BudgetAllocator(self.make(), bounds=self.bounds, budget_unit="tokens")
+        allocator.begin(_NUM_ALLOCATIONS)
+        rng, ids = np.random.default_rng(0), np.arange(_BATCH_SIZE)
+        for total in _totals(_BATCH_SIZE, low, high):
+            allocation = allocator.allocate(ids, total)
+            _check(allocation, total, low, high)
+            id_R = ids[allocation.repeat_index]
+            allocator.observe(id_R, rng.choice([0.0, 1.0], total), lengths=10.0 + 20.0 * id_R)
+            cost_P = allocator.expected_tokens(ids)
+            limit, most = total / _BATCH_SIZE * cost_P.sum() * (1 + 1e-9), cost_P.max()
+            tokens = float((allocator.allocate(ids, total).budgets * cost_P).sum())
+            assert tokens <= limit, f"{tokens} expected tokens of {total} rollouts, even budgets have {limit}"
+            tokens = float((allocator.allocate(ids, tokens=limit).budgets * cost_P).sum())
+            assert limit - most <= tokens <= limit * (1 + 1e-9), f"{tokens} tokens with the limit {limit}"
+
     def test_a_look_at_outcomes_leaves_no_trace(self) -> None:
         strategy = self.allocator().strategy
         strategy.observe(Visits(["a", "b"], np.array([1.0, 2.0]), np.array([4.0, 4.0])))

@@ -71,8 +71,7 @@ def _lengths(keys: Sequence[str], partition: str) -> Counter[tuple[str, int]]:
     data = tq.kv_batch_get(keys=keys, partition_id=partition, select_fields=["response_mask"])
     lengths = Counter[tuple[str, int]]()
     for key, mask in zip(keys, data["response_mask"].unbind(), strict=True):
-        group, index, _ = parse_key(key)
-        lengths[group, index] += int(mask.sum())
+        lengths[parse_key(key)[:2]] += int(mask.sum())
     return lengths
 
 
