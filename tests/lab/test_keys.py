@@ -14,7 +14,7 @@ from coba_rl.allocation.strategies import coba
 from coba_rl.errors import CobaError
 from coba_rl.lab import runner
 from coba_rl.lab.config import LabConfig
-from coba_rl.lab.keys import PACKAGE, SOURCES, code_digest, run_digest, source_files
+from coba_rl.lab.keys import CHOSEN, PACKAGE, SOURCES, code_digest, resolved, run_digest, source_files
 from coba_rl.lab.runner import run_study
 from coba_rl.lab.study import Study, check_study
 
@@ -113,14 +113,31 @@ def test_the_key_holds_the_options_with_their_defaults(monkeypatch: pytest.Monke
 )  # fmt: skip
 def test_a_byte_of_the_package_changes_the_key(tmp_path: Path, changed: str) -> None:
     copy = tmp_path / "coba_rl"
-    for file in source_files(PACKAGE):
+    files = source_files(resolved(LabConfig())[1])
+    for file in files:
         target = copy / file.relative_to(PACKAGE)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, target)
-    assert code_digest.__wrapped__(copy) == code_digest()
+    copies = tuple(copy / file.relative_to(PACKAGE) for file in files)
+    assert code_digest.__wrapped__(copies, copy) == code_digest(files)
     with (copy / changed).open("ab") as file:
         file.write(b"#")
-    assert code_digest.__wrapped__(copy) != code_digest()
+    assert code_digest.__wrapped__(copies, copy) != code_digest(files)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "files"),
+    [
+        ("uniform", {"uniform.py", "window.py"}),
+        ("coba", {"coba.py", "ability.py", "logits.py"}),
+        ("coba-paper", {"coba.py", "window.py"}),
+        ("knapsack", {"knapsack.py", "window.py"}),
+    ],
+)
+def test_of_all_rules_only_those_of_the_run_count(strategy: str, files: set[str]) -> None:
+    made = source_files(resolved(LabConfig(strategy=strategy))[1])
+    chosen = [file for file in made if file.parent.relative_to(PACKAGE).as_posix() in CHOSEN]
+    assert sorted(file.name for file in chosen) == sorted(["base.py", "base.py", *files])
 
 
 def test_all_that_a_run_computes_with_is_in_the_key() -> None:
@@ -131,11 +148,13 @@ def test_all_that_a_run_computes_with_is_in_the_key() -> None:
         if file not in reached:
             reached.add(file)
             waiting += _imported(file)
-    assert reached - set(source_files(PACKAGE)) == {PACKAGE / "__init__.py", PACKAGE / "errors.py"}
+    rules = {file for folder in CHOSEN for file in (PACKAGE / folder).glob("*.py")}
+    files = set(source_files(resolved(LabConfig())[1]))
+    assert reached - files - rules == {PACKAGE / "__init__.py", PACKAGE / "errors.py"}
     for source in SOURCES:
         assert (PACKAGE / source).exists()
     outside = {"math.py", "study_report.py", "app.py", "comparison.py", "study.py"}
-    assert not outside & {file.name for file in source_files(PACKAGE)}
+    assert not outside & {file.name for file in files}
 
 
 def _imported(file: Path) -> list[Path]:

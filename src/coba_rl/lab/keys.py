@@ -25,6 +25,10 @@ SOURCES = (
 )  # fmt: skip
 """Files and folders of the package that a run computes with."""
 
+CHOSEN = ("allocation/strategies", "allocation/estimators")
+"""Folders among them of which only the files count that hold the run's strategy, its estimator, and what these are made
+of: another rule leaves a run's figures as they are."""
+
 LIBRARIES = ("numpy", "scipy", "torch", "transformers")
 """Libraries whose version may move a run's figures."""
 
@@ -49,24 +53,48 @@ def run_digest(config: LabConfig, tokens_of: str = "") -> str:
     """
     whole, strategy = resolved(config)
     foreign = map(_digest_of_module, foreign_modules(strategy))
-    parts = [whole.model_dump_json(), tokens_of, code_digest(), *foreign]
+    parts = [whole.model_dump_json(), tokens_of, code_digest(source_files(strategy)), *foreign]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
 @cache
-def code_digest(package: Path = PACKAGE) -> str:
-    """Digest of `SOURCES`, and of the versions of `LIBRARIES`. Computed once a process, as modules are loaded once."""
+def code_digest(files: tuple[Path, ...], package: Path = PACKAGE) -> str:
+    """Digest of files, and of the versions of `LIBRARIES`. Computed once a process, as modules are loaded once."""
     digest = hashlib.sha256(str([version(name) for name in LIBRARIES]).encode())
-    for file in source_files(package):
+    for file in files:
         digest.update(f"\n{file.relative_to(package).as_posix()}\n".encode())
         digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
 
 
-def source_files(package: Path) -> list[Path]:
-    """Every file of `SOURCES`, in a fixed order."""
-    found = [file for source in SOURCES for file in (package / source, *(package / source).rglob("*"))]
-    return sorted(file for file in found if file.is_file() and file.suffix != ".pyc")
+def source_files(strategy: Strategy) -> tuple[Path, ...]:
+    """Every file of `SOURCES` that runs of a strategy compute with, in a fixed order."""
+    found = [file for source in SOURCES for file in (PACKAGE / source, *(PACKAGE / source).rglob("*"))]
+    chosen = _chosen_files(strategy)
+    return tuple(
+        file
+        for file in sorted(found)
+        if file.is_file()
+        and file.suffix != ".pyc"
+        and (file in chosen or file.parent.relative_to(PACKAGE).as_posix() not in CHOSEN)
+    )
+
+
+def _chosen_files(strategy: Strategy) -> set[Path]:
+    """Files of the folders `CHOSEN` that a strategy is made of."""
+    parts = [strategy, *vars(strategy).values()]
+    waiting = {base.__module__ for part in parts for base in type(part).__mro__}
+    seen, files = set[str](), set[Path]()
+    while waiting:
+        seen.add(name := waiting.pop())
+        module = sys.modules.get(name)
+        file = Path(str(getattr(module, "__file__", "")))
+        # The folders' own modules know every rule by its name, and compute nothing.
+        if module and str(file.parent).startswith(str(PACKAGE)) and file.name != "__init__.py":
+            files |= {file} if file.parent.relative_to(PACKAGE).as_posix() in CHOSEN else set()
+            used = {str(getattr(value, "__module__", "")) for value in vars(module).values()}
+            waiting |= {name for name in used if name.startswith("coba_rl.allocation.")} - seen
+    return files
 
 
 def foreign_modules(strategy: Strategy) -> list[ModuleType]:
