@@ -61,9 +61,10 @@ class OwnTrainer:
         tokens, start = self.generate([problem.prompt for problem, _ in rows])  # 2. where their numbers go
         texts = self.tokenizer.batch_decode(tokens[:, start:], skip_special_tokens=True)
         judged = [self.judge(problem, i, text) for (problem, i), text in zip(rows, texts, strict=True)]
+        lengths = self.written(tokens, start).sum(dim=1).tolist()
         self.session.record(  # 3. what came back
-            Outcome(problem.prompt_id, i, success)
-            for (problem, i), success in zip(rows, judged, strict=True)
+            Outcome(problem.prompt_id, i, success, length=length)
+            for (problem, i), success, length in zip(rows, judged, lengths, strict=True)
             if success is not None
         )
         success_R = np.array([np.nan if success is None else success for success in judged])
@@ -84,11 +85,14 @@ class OwnTrainer:
         tokens = self.policy.generate(**inputs, do_sample=True, max_new_tokens=9, top_k=0)
         return tokens, inputs["input_ids"].shape[1]
 
+    def written(self, tokens: torch.Tensor, start: int) -> torch.Tensor:
+        """Which tokens after the start are a completion's, its end included."""
+        is_end = (tokens[:, start:] == self.tokenizer.eos_token_id).long()
+        return is_end.cumsum(dim=1) == is_end
+
     def learn(self, tokens: torch.Tensor, start: int, advantage_R: torch.Tensor) -> None:
         """One step up the advantage, a mean over tokens."""
-        end = self.tokenizer.eos_token_id
-        ends_before = (tokens[:, start:] == end).cumsum(dim=1) - (tokens[:, start:] == end).long()
-        mask = ends_before == 0
+        mask = self.written(tokens, start)
         logits = self.policy(tokens, attention_mask=(tokens != self.tokenizer.pad_token_id).long()).logits
         log_p = logits[:, start - 1 : -1].log_softmax(-1).gather(-1, tokens[:, start:, None])[..., 0]
         loss = -(log_p * advantage_R[:, None] * mask).sum() / mask.sum()

@@ -155,10 +155,10 @@ def test_two_rounds_spend_the_same_total_and_are_observed_as_one(monkeypatch: py
     given, told = [], []
     observe = BudgetAllocator.observe
 
-    def listen(self: BudgetAllocator, ids: Any, successes: Any, in_pilot: Any) -> None:
+    def listen(self: BudgetAllocator, ids: Any, successes: Any, in_pilot: Any, *, lengths: Any) -> None:
         told.append(Counter(prompt_id for prompt_id, first in zip(ids, in_pilot, strict=True) if first))
-        assert len(ids) == len(successes) == 8 * 16
-        observe(self, ids, successes, in_pilot)
+        assert len(ids) == len(successes) == len(lengths) == 8 * 16
+        observe(self, ids, successes, in_pilot, lengths=lengths)
 
     monkeypatch.setattr(BudgetAllocator, "observe", listen)
     config = SHORT.model_copy(update={"pilot": 5})
@@ -310,6 +310,23 @@ def test_tokens_are_counted_and_can_end_a_run() -> None:
         by_config = LabRun(SHORT.model_copy(update={"tokens": int(tokens)})).run()
         assert len(by_config.steps) == min(steps, SHORT.steps)
         assert by_config.steps == result.steps[: SHORT.steps]
+
+
+@pytest.mark.parametrize("pilot", [0, 4])
+def test_limited_tokens_fix_what_a_step_is_expected_to_generate(pilot: int) -> None:
+    """In place of its rollouts, which are counted."""
+    limited = SHORT.model_copy(
+        update={"budget_unit": "tokens", "pilot": pilot, "train_prompts": 16, "steps": 9}
+    )
+    result = LabRun(limited).run()
+    generated, rollouts = (np.array([step[what] for step in result.steps]) for what in ("tokens", "rollouts"))
+    assert result.rollouts == rollouts.sum() != limited.rollouts
+    assert [int(rollouts[0]), int(generated[0])] == [8 * 16, int(result.steps[0]["coba/tokens"])]
+    expected = np.array([step["coba/expected_tokens"] for step in result.steps[1:]])
+    assert generated[1:] == pytest.approx(expected, rel=0.2)
+    assert len(set(rollouts[1:].tolist())) > 1
+    even = LabRun(limited.model_copy(update={"strategy": "uniform", "pilot": 0})).run()
+    assert even.rollouts == limited.rollouts
 
 
 def test_selection_leaves_out_what_is_worth_little() -> None:
