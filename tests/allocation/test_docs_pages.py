@@ -121,7 +121,7 @@ def test_the_examples_run_in_the_order_of_the_page(page: str, monkeypatch: pytes
 def test_the_equation_table_names_functions_and_tests_that_exist() -> None:
     body = rows(section(METHOD, "## Equations, functions, tests"))
     equations = [row for row in body if len(row) == 3][1:]
-    assert len(equations) == 12
+    assert len(equations) == 14
     for _, function, test in equations:
         module, name = function.strip("`").split(".")
         assert hasattr(importlib.import_module(f"{coba_rl.allocation.__name__}.{module}"), name)

@@ -314,3 +314,81 @@ def test_the_recorded_budgets_are_those_of_the_plain_allocator() -> None:
             )
             live.record_all([success for group in step["successes"] for success in group])
             live.finish(number)
+
+
+# Two rounds
+
+
+def in_two_rounds(**keywords: Any) -> BudgetSession:
+    return BudgetSession(BudgetAllocator("coba", bounds=(2, 9), pilot=2), **keywords)
+
+
+def test_the_rest_follows_what_was_recorded_of_the_pilot() -> None:
+    live, oracle = in_two_rounds(), BudgetAllocator("coba", bounds=(2, 9), pilot=2)
+    pilot = live.plan(["a", "b", "c"], 15)
+    assert pilot.budgets.tolist() == [2, 2, 2]
+    with pytest.raises(CobaError, match=r"expected one of 0 … 1"):
+        live.record([Outcome(0, 2, 1.0)])  # not planned yet
+    live.record([Outcome(1, 1, 0.0), Outcome(0, 0, 1.0), Outcome(2, 1, 1.0), Outcome(2, 0, math.nan)])
+    whole = live.plan_rest()
+    oracle.allocate(["a", "b", "c"], 15)
+    expected = oracle.allocate_rest([1.0, None, None, 0.0, None, 1.0])  # what is not back is no attempt
+    assert whole.budgets.tolist() == expected.budgets.tolist()
+    live.record_all([1.0] * 15)
+    records, metrics = live.finish(1)
+    assert [record.budget for record in records] == whole.budgets.tolist()
+    assert [record.pass_rate for record in records] == whole.pass_rates.tolist()
+    assert [record.value for record in records] == oracle.strategy.value(whole.pass_rates, 5.0).tolist()
+    in_pilot = [k < 2 for budget in whole.budgets for k in range(budget)]
+    oracle.observe([whole.prompt_ids[i] for i in whole.repeat_index], [1.0] * 15, in_pilot)
+    assert live.allocator.state_dict() == oracle.state_dict()
+    assert metrics["coba/rollouts"] == 15
+
+
+def test_the_score_per_prompt_is_that_of_the_pilot() -> None:
+    live = in_two_rounds()
+    live.plan(["a", "b"], 8)
+    live.record(Outcome(group, index, 1.0, float(group)) for group in (0, 1) for index in (0, 1))
+    for name, budget in enumerate(live.plan_rest().budgets.tolist()):
+        live.record(Outcome(name, index, 0.0, 9.0) for index in range(2, budget))
+    assert live.finish(1).metrics["coba/score_per_prompt"] == 0.5
+
+
+def test_a_group_in_flight_keeps_its_pilot_in_a_checkpoint(tmp_path: Path) -> None:
+    straight, resumed = in_two_rounds(), in_two_rounds()
+    straight.plan(["a", "b"], 10, groups=["x", "y"])
+    straight.record([Outcome("x", 0, 1.0), Outcome("y", 1, 0.0)])
+    straight.plan_rest()
+    straight.finish(1, waiting=["x", "y"])
+    straight.save(tmp_path)
+    assert resumed.load(tmp_path) == []
+    for live in (straight, resumed):
+        live.record([Outcome("x", 1, 0.0), Outcome("x", 2, 1.0), Outcome("y", 3, 1.0)])
+        live.finish(2)
+    assert resumed.allocator.state_dict() == straight.allocator.state_dict()
+    assert straight.allocator.metrics()["coba/success_per_prompt"] == 0.25  # x: 1 of 2, y: 0 of 1
+
+
+def test_every_process_uses_the_rest_that_all_agree_on() -> None:
+    agreed: list[bool] = []
+
+    def agree(allocation: Any) -> Any:
+        agreed.append(allocation.is_pilot)
+        return allocation
+
+    live = in_two_rounds(agree=agree)
+    live.plan(["a"], 4)
+    live.plan_rest()
+    assert agreed == [True, False]
+
+
+def test_a_rest_out_of_turn_is_refused() -> None:
+    live = in_two_rounds()
+    with pytest.raises(CobaError, match="without a pilot under way"):
+        live.plan_rest()
+    live.plan(["a"], 4, groups=["x"])
+    live.drop(["x"])
+    with pytest.raises(CobaError, match=r"plan_rest\(\) after groups \['x'\] of the plan ended"):
+        live.plan_rest()
+    with pytest.raises(CobaError, match="A refill with pilot=2"):
+        live.plan(["b"], 4, refill=True)

@@ -81,6 +81,18 @@ def test_how_generations_are_scored(text, why):
             "return prompt_ids, completion_ids, tool_mask, completions,",
             "the fourth is read",
         ),
+        (
+            GRPOTrainer._generate,
+            "completion_ids, logprobs = self._generate_single_turn(",
+            "waves are put in there",
+        ),
+        (GRPOTrainer._generate, "self.state.num_input_tokens_seen +=", "what a wave adds is taken back"),
+        (
+            GRPOTrainer._generate_and_score_completions,
+            "self._pending_extra_logs.get(column, [None] * len(prompts))",
+            "columns of both waves are put in there",
+        ),
+        (GRPOTrainer._log_completion_extra, "self._pending_extra_logs[column].extend", "they are read there"),
         (GRPOTrainer._generate, "else self.num_generations_eval", "it is set for the measurement"),
         (GRPOTrainer._generate, "self._metrics[mode]", "what evaluation logs there is dropped"),
         *(
@@ -178,7 +190,7 @@ def test_attributes_of_the_trainer(tiny):
     for name in (
         "accelerator", "state", "model", "args", "train_dataset", "reward_func_names", "reward_weights",
         "scale_rewards", "multi_objective_aggregation", "num_iterations", "environment_factories",
-        "_signature_columns", "_tag_names",
+        "_signature_columns", "_tag_names", "tools", "rollout_func", "_pending_extra_logs",
     ):  # fmt: skip
         assert hasattr(trainer, name), f"GRPOTrainer has no attribute {name!r} any more."
     assert "train" in trainer._metrics, "GRPOTrainer keeps its metrics elsewhere."

@@ -74,6 +74,30 @@ def test_weights_are_the_same_in_both_processes_and_scale_their_own_rows(ranks):
     assert largest > 1.2
 
 
+def test_two_waves_end_in_the_same_rows_a_process(ranks):
+    assert ranks[0]["wave_state"] == ranks[1]["wave_state"]
+    for first, second in zip(ranks[0]["waves"], ranks[1]["waves"], strict=True):
+        assert first["budgets"] == second["budgets"]
+        assert sum(first["budgets"]) == 36
+        assert len(first["prompts"]) == len(second["prompts"]) == 18
+        expected = np.repeat(np.array(first["ids"], dtype=object), first["budgets"])
+        assert [content_id(prompt) for prompt in first["prompts"] + second["prompts"]] == expected.tolist()
+        rewards, texts = np.array(first["rewards"]), first["completions"] + second["completions"]
+        assert rewards[:, 1].tolist() == [len(text) / 8 for text in texts]  # each row has its own
+        advantages = reference_advantages(
+            rewards, np.ones(2), first["budgets"], "group", "sum_then_normalize"
+        )
+        np.testing.assert_allclose(first["advantages"] + second["advantages"], advantages, atol=1e-4)
+
+
+def test_budgets_in_two_waves_equal_those_of_one_process(ranks, tiny):
+    options = {**OPTIONS, "per_device_train_batch_size": 12, "save_strategy": "no", "pilot": 1}
+    alone = tiny.train(rewards=[graded, mixed], data=prompts(NUM_PROMPTS), **options)
+    budgets = [generation["allocation"].budgets.tolist() for generation in alone.generations]
+    assert budgets == [step["budgets"] for step in ranks[0]["waves"]]
+    assert any(len(set(step)) > 1 for step in budgets)
+
+
 def test_budgets_equal_those_of_one_process(ranks, tiny):
     options = {**OPTIONS, "per_device_train_batch_size": 12, "save_strategy": "no"}
     alone = tiny.train(rewards=[graded, mixed], data=prompts(NUM_PROMPTS), **options)

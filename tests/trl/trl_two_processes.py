@@ -86,6 +86,8 @@ def main(model_folder: Path, output: Path) -> None:
     measured.trainer.add_callback(measurements)
     measured.trainer.train()
     resumed = tiny.train(resume_from=str(output / "run" / f"checkpoint-{RESUME_STEP}"), **shared)
+    # Waves of 9 and of 27 rows: in neither do the processes have as many.
+    waves = tiny.train(**{**shared, "output_dir": str(output / "waves"), "pilot": 1})
     weighted = tiny.train(**{**shared, "output_dir": str(output / "weighted"), "allocation_mode": "weights"})
     rank = straight.trainer.accelerator.process_index
     seen = {
@@ -110,6 +112,18 @@ def main(model_folder: Path, output: Path) -> None:
             }
             for generation in weighted.generations
         ],
+        "waves": [
+            {
+                "budgets": generation["allocation"].budgets.tolist(),
+                "ids": generation["allocation"].prompt_ids,
+                "prompts": generation["prompts"],
+                "completions": generation["completions"],
+                "advantages": generation["advantages"].tolist(),
+                "rewards": generation["rewards"].tolist(),
+            }
+            for generation in waves.generations
+        ],
+        "wave_state": waves.trainer.allocator.state_dict(),
         "resumed_ids": [generation["allocation"].prompt_ids for generation in resumed.generations],
         "resumed_budgets": [generation["allocation"].budgets.tolist() for generation in resumed.generations],
         "resumed_weights": {name: value.tolist() for name, value in resumed.weights.items()},

@@ -77,12 +77,29 @@ class _Clock(TrainerCallback):
         self.seconds.append(time.process_time() - self._start)
 
 
-CONTENDERS = {"TRL": None, "TRL again": None, "uniform": "uniform", "coba": "coba"}
-"""Name → strategy; None: stock TRL. TRL against itself shows what the measurement can tell apart."""
+CONTENDERS: dict[str, dict[str, Any] | None] = {
+    "TRL": None,
+    "TRL again": None,
+    "uniform": {"strategy": "uniform"},
+    "uniform, pilot of 4": {"strategy": "uniform", "pilot": 4},
+    "coba": {"strategy": "coba"},
+    "coba, pilot of 4": {"strategy": "coba", "pilot": 4},
+}
+"""Name → options; None: stock TRL. TRL against itself shows what the measurement can tell apart. `uniform` in two waves has
+the rollouts of one: what it takes longer is the price of the second wave."""
+
+
+PAIRS = [
+    ("TRL again", "TRL"),
+    ("uniform", "TRL"),
+    ("coba", "uniform"),
+    ("uniform, pilot of 4", "uniform"),
+    ("coba, pilot of 4", "coba"),
+]
 
 
 def measure_hosts(num_steps: int, num_prompts: int, progress: Progress = lambda *_: None) -> Part:
-    """Stock TRL, `uniform` and `coba` at equal rollouts, the policy held where it starts.
+    """Stock TRL, `uniform` and `coba`, in one wave and in two, at equal rollouts, the policy held where it starts.
 
     Args:
         num_steps: Steps of each trainer that count.
@@ -96,8 +113,8 @@ def measure_hosts(num_steps: int, num_prompts: int, progress: Progress = lambda 
     clocks = {name: _Clock(name, turns) for name in CONTENDERS}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(CONTENDERS)) as threads:
         trainers = {
-            name: _make_trainer(strategy, Path(folder) / name, rounds, num_prompts, clocks[name])
-            for name, strategy in CONTENDERS.items()
+            name: _make_trainer(options, Path(folder) / name, rounds, num_prompts, clocks[name])
+            for name, options in CONTENDERS.items()
         }
         for name, trainer in trainers.items():
             threads.submit(_train, name, trainer, turns)
@@ -108,11 +125,12 @@ def measure_hosts(num_steps: int, num_prompts: int, progress: Progress = lambda 
         "hosts",
         "Hosts",
         f"A step of the embedded policy through TRL: {num_prompts} prompts, {16 * num_prompts:,} rollouts, one core. "
-        "Ratio: time to that of stock TRL; `coba to uniform`: to that of `uniform`.",
+        "Ratio: time to that of stock TRL; `A to B`: of A to that of B.",
     )
     part.rows = [row_of(name, num_prompts, values, seconds["TRL"]) for name, values in seconds.items()]
-    part.rows.append(row_of("coba to uniform", num_prompts, seconds["coba"], seconds["uniform"]))
-    for name, reference in (("TRL again", "TRL"), ("uniform", "TRL"), ("coba", "uniform")):
+    for name, reference in PAIRS:
+        if reference != "TRL":
+            part.rows.append(row_of(f"{name} to {reference}", num_prompts, seconds[name], seconds[reference]))
         part.facts |= _overhead(f"{name} to {reference}", seconds[name], seconds[reference])
     return part
 
@@ -135,7 +153,7 @@ def _train(name: str, trainer: Any, turns: _Turns) -> None:
 
 
 def _make_trainer(
-    strategy: str | None, folder: Path, num_steps: int, num_prompts: int, clock: _Clock
+    options: dict[str, Any] | None, folder: Path, num_steps: int, num_prompts: int, clock: _Clock
 ) -> GRPOTrainer:
     task = PrefixScan(regime="hard")
     rows = [{"prompt": p.prompt, "answer": p.answer, "prompt_id": p.prompt_id} for p in task.train_problems()]
@@ -160,11 +178,11 @@ def _make_trainer(
     def correct(completions: list[str], answer: list[str], **_: Any) -> list[float | None]:
         return [task.score(text, truth) for text, truth in zip(completions, answer, strict=True)]
 
-    trainer_class: Any = GRPOTrainer if strategy is None else CobaGRPOTrainer
+    trainer_class: Any = GRPOTrainer if options is None else CobaGRPOTrainer
     trainer = trainer_class(
         model=AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, trust_remote_code=False),
         reward_funcs=correct,
-        args=GRPOConfig(**settings) if strategy is None else CobaGRPOConfig(**settings, strategy=strategy),
+        args=GRPOConfig(**settings) if options is None else CobaGRPOConfig(**settings, **options),
         train_dataset=Dataset.from_list(rows),
         processing_class=AutoTokenizer.from_pretrained(source, padding_side="left", trust_remote_code=False),
         callbacks=[clock],

@@ -34,8 +34,8 @@ class CobaGRPOTrainer(GRPOTrainer):
 
     Before each training generation the M = N / num_generations prompts of the batch get budgets that sum to N, the
     batch is rebuilt with that many copies of each prompt, and afterwards advantages are computed within each
-    prompt's own group and the outcomes are fed back. Every process keeps its number of rows. Evaluation is that of
-    `GRPOTrainer`. With `strategy="uniform"` training is that of `GRPOTrainer` to the last bit, except that a group
+    prompt's own group and the outcomes are fed back. With `pilot`, rollouts are generated in two waves, of which the
+    second follows what the first scored. Every process keeps its number of rows. Evaluation is that of `GRPOTrainer`. With `strategy="uniform"` training is that of `GRPOTrainer` to the last bit, except that a group
     whose rewards differ by rounding alone gets advantage 0 (`advantages.ALIKE_ULPS`), where `GRPOTrainer` scales the
     rounding up to a signal.
 
@@ -95,7 +95,8 @@ class CobaGRPOTrainer(GRPOTrainer):
             prompt; `step` is the optimizer step that uses it first.
 
     Raises:
-        ConfigError: `args` is no `CobaGRPOConfig`, or `success_reward` names no reward function.
+        ConfigError: `args` is no `CobaGRPOConfig`, `success_reward` names no reward function, or `pilot` with tools,
+            environments or a `rollout_func`.
     """
 
     args: CobaGRPOConfig
