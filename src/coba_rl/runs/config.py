@@ -88,7 +88,7 @@ class AllocationConfig(_OpenSection):
 class TrainingConfig(_Section):
     """GRPO through TRL's GRPOTrainer."""
 
-    steps: int = Field(120, ge=1)
+    steps: int = Field(80, ge=1)
     """Steps: each allocates, generates, judges and learns from one batch of prompts."""
     seed: int = Field(0, ge=0, lt=2**32)
     """Of data order, sampling and initialisation."""
@@ -100,7 +100,7 @@ class TrainingConfig(_Section):
     """Optimiser steps on each batch of rollouts."""
     micro_batch_size: int | None = Field(None, ge=1)
     """Rollouts a device holds in one forward pass; unset: all of an update."""
-    learning_rate: float = Field(1.5e-4, gt=0)
+    learning_rate: float = Field(4e-4, gt=0)
     """Of AdamW, constant after warm-up."""
     warmup_steps: int = Field(0, ge=0)
     """Optimiser steps over which the learning rate rises."""
