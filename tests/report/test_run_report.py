@@ -330,7 +330,7 @@ def test_a_weighted_loss_is_said(make_run, tmp_path: Path) -> None:
         append_jsonl(tmp_path / METRICS_FILE, [{"step": step, **metrics}])
     _, page = report(tmp_path, tmp_path)
     assert min(weights) < 0.8 < 1.2 < max(weights)
-    said = "the loss was weighted: advantages were multiplied by"
+    said = "The loss was weighted: advantages were multiplied by"
     assert f"{said} {min(weights):.2f} to {max(weights):.2f}" in page.text
     assert said not in report(make_run(), tmp_path)[1].text
 

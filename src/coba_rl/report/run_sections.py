@@ -105,8 +105,8 @@ def _weights_text(run: RunRecords) -> list[str]:
     if not np.isfinite(low_S).any():
         return []
     return [
-        "Every prompt of a step had as many rollouts, and the loss was weighted: advantages were multiplied by "
-        f"{np.nanmin(low_S):.2f} to {np.nanmax(high_S):.2f}, by what the strategy gave their prompt."
+        "The loss was weighted: advantages were multiplied by "
+        f"{np.nanmin(low_S):.2f} to {np.nanmax(high_S):.2f}, by what the strategy made of the step's outcomes."
     ]
 
 

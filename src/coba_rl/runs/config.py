@@ -73,8 +73,9 @@ class AllocationConfig(_OpenSection):
     success_threshold: float | None = None
     """Reward from which a rollout counts as success; unset: the reward itself, in [0, 1]."""
     mode: Literal["rollouts", "weights", "both"] = "rollouts"
-    """rollouts: a prompt gets as many as the strategy gives it; weights: every prompt gets the mean, and its advantages
-    count in proportion to what the strategy gives it."""
+    """rollouts: a prompt gets as many as the strategy gives it; weights: every prompt gets the mean, and the strategy says by
+    the step's outcomes how much its advantages count; both: rollouts go where groups show something, and advantages are
+    weighted too."""
     budget_unit: Literal["rollouts", "tokens"] = "rollouts"
     """tokens: a step has as many rollouts, but no more expected tokens than in even budgets."""
     pilot: int = Field(0, ge=0)

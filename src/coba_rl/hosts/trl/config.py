@@ -55,7 +55,8 @@ class CobaGRPOConfig(GRPOConfig):
     allocation_mode: str = _option(
         "rollouts",
         "rollouts: a prompt gets as many rollouts as the strategy gives it. weights: every prompt gets num_generations, "
-        "and its advantages are multiplied by what the strategy gives it, divided by num_generations.",
+        "and its advantages are multiplied by what the strategy makes of the step's outcomes. both: rollouts go where groups "
+        "show something, and advantages are weighted too.",
     )
     budget_unit: str = _option(
         "rollouts",
