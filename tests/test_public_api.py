@@ -97,12 +97,13 @@ def test_budget_allocator() -> None:
         "preview": "self, prompt_ids, total",
         "state_dict": "self, *, arrays=False",
         "success": "self, scores",
+        "weigh": "self, prompt_ids, rollout_ids, successes",
     }
     assert set(vars(BudgetAllocator())) >= {"strategy", "bounds", "success_threshold", "mode", "pilot"}
 
 
 def test_allocation() -> None:
-    names = ["prompt_ids", "budgets", "pass_rates", "weights", "is_pilot", "remaining"]
+    names = ["prompt_ids", "budgets", "pass_rates", "is_pilot", "remaining"]
     assert [field.name for field in fields(Allocation)] == names
     assert {name: text for name, text in signatures(Allocation).items() if name != "__init__"} == {
         "as_dict": "self"
@@ -118,6 +119,7 @@ def test_strategy_hooks() -> None:
         "allocate_within": "self, p_P, cost_P, total, low, high",
         "begin": "self, num_allocations",
         "check_feasible": "self, num_prompts, total, low, high",
+        "contrast": "self, p_P, mean_budget",
         "interval": "self, prompt_ids, level=0.9",
         "load_state_dict": "self, state",
         "metrics": "self",
@@ -129,6 +131,7 @@ def test_strategy_hooks() -> None:
         "plan": "self, p_P, total, low, high",
         "plan_tokens": "self, p_P, cost_P, tokens, low, high, total=None",
         "seen": "self, prompt_ids",
+        "spread": "self, p_P, total, low, high",
         "state_dict": "self",
         "validate": "self",
         "value": "self, p_P, mean_budget, batch_P=None",

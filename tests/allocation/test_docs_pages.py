@@ -92,6 +92,7 @@ def test_every_logged_metric_is_listed() -> None:
             allocator.begin(2)
             for _ in range(2):
                 allocator.allocate(["a", "b"], total=8)
+                allocator.weigh(["a", "b"], ["a", "b"], [1.0, 0.0])
                 allocator.observe(["a", "b"], [1.0, 0.0], lengths=[5, 9])
             logged |= set(allocator.metrics())
     listed = [
