@@ -43,6 +43,10 @@ def dead_beside(rng: np.random.Generator, share: float, live: Truth) -> Truth:
     return lambda step: np.where(dead, 0.0, live(step))
 
 
+def with_luck(rates: np.ndarray, guess_rate: float) -> np.ndarray:
+    return guess_rate + (1.0 - guess_rate) * rates
+
+
 HALVES = np.r_[np.zeros(N // 2), np.ones(N // 2)]
 
 SMOOTH: dict[str, Callable[[np.random.Generator], Truth]] = {
@@ -94,9 +98,14 @@ class Errors:
 
 
 def follow(
-    estimator: PassRateEstimator, truth: Truth, rng: np.random.Generator, rollouts: int, steps: int = 300
+    estimator: PassRateEstimator,
+    truth: Truth,
+    rng: np.random.Generator,
+    rollouts: int,
+    steps: int = 300,
+    guess_rate: float = 0.0,
 ) -> Errors:
-    """Epochs of shuffled batches with even budgets."""
+    """Epochs of shuffled batches with even budgets; rollouts that would fail pass with chance `guess_rate`."""
     squared, covered, typical = [], [], []
     order: list[int] = []
     for step in range(steps):
@@ -109,7 +118,7 @@ def follow(
             interval = estimator.interval(batch, 0.9)
             if interval is not None:
                 covered.append(np.mean((interval[0] <= rates[batch]) & (rates[batch] <= interval[1])))
-        passed = rng.binomial(rollouts, rates[batch]).astype(float)
+        passed = rng.binomial(rollouts, with_luck(rates[batch], guess_rate)).astype(float)
         estimator.update(Visits(batch, passed, np.full(BATCH, float(rollouts))))
     return Errors(
         float(np.sqrt(np.mean(squared))),

@@ -58,6 +58,11 @@ class TestAbility(_BuiltIn):
     name = "ability"
 
 
+class TestAbilityWithLuck(_BuiltIn):
+    name = "ability"
+    options: ClassVar[dict[str, Any]] = {"guess_rate": 0.25}
+
+
 def test_every_built_in_is_tested_here() -> None:
     tested = {getattr(cls, "name", None) for cls in _BuiltIn.__subclasses__()}
     assert tested == set(ESTIMATORS)

@@ -256,7 +256,7 @@ def test_thousands_of_prompts_keep_their_own_numbers(name: str) -> None:
     [
         ("widow", {}, "Unknown estimator 'widow'. Did you mean 'window'"),
         ("window", {"decay": 0.5}, "Estimator 'window' has no option 'decay'. Known: visits"),
-        ("ability", {"visits": 3}, "Estimator 'ability' has no option 'visits'. Known: none"),
+        ("ability", {"visits": 3}, "Estimator 'ability' has no option 'visits'. Known: guess_rate"),
         ("window", {"visits": 0}, "visits=0: expected at least 1"),
         ("posterior", {"decay": 1.5}, r"decay=1.5: expected a share in \[0, 1\]"),
         ("posterior", {"decay": math.nan}, "decay=nan"),

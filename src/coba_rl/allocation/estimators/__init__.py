@@ -57,7 +57,7 @@ def describe_estimator(estimator: PassRateEstimator) -> str | dict[str, Any]:
 
     Example:
         >>> describe_estimator(AbilityEstimator()), describe_estimator(WindowEstimator())
-        ('ability', {'name': 'window', 'visits': 1})
+        ({'name': 'ability', 'guess_rate': 0.0}, {'name': 'window', 'visits': 1})
     """
     name, options = plugins.reference(type(estimator), ESTIMATORS), estimator.options()
     return {"name": name, **options} if options else name

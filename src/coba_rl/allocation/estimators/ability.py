@@ -1,11 +1,15 @@
 """Pass rates from what all prompts have in common and what each has of its own, filtered online with uncertainty.
 
-Model: a share of the prompts is hopeless and never passes. The pass rate of any other prompt i is sigmoid(x_i). From one step to the next the policy's ability moves all logits
-alike, x → x + a, and draws them together or apart, x → x + b·(x − pivot), since hard prompts gain more than easy
-ones. Beyond that each wanders a little. A step's outcomes first tell a and b, both expected to go on as they lately
-went, then each prompt's own x. How much likelier misses were for a hopeless prompt than for the others says how likely it is
-one of them; a single success says that it is not. So a prompt that was not visited for long moves with the policy, and one never visited
-gets the pass rate of a typical prompt.
+Model: a share of the prompts is hopeless and never passes. The pass rate of any other prompt i is sigmoid(x_i). From
+one step to the next the policy's ability moves all logits alike, x → x + a, and draws them together or apart,
+x → x + b·(x − pivot), since hard prompts gain more than easy ones. Beyond that each wanders a little. A step's outcomes
+first tell a and b, both expected to go on as they lately went, then each prompt's own x. How much likelier outcomes
+were for the others than for a hopeless prompt says how likely it is one of them; without luck a single success says that
+it is not. So a prompt that was not visited for long moves with the policy, and one never visited gets the pass rate of a
+typical prompt.
+
+Where rollouts pass by luck with chance g, hopeless prompts pass g of their rollouts and the others g + (1 − g)·sigmoid(x).
+The filter compares those rates with outcomes. What it tells is without luck: budgets must not chase what nobody can learn.
 
 Outcomes of a prompt that never or always passes do not tell how far its logit is from 0: without bounds such prompts
 would drag everything along for ever. So logits are bounded; prompts near 0 or 1 have no say in what is common to all;
@@ -27,13 +31,15 @@ from coba_rl.allocation.estimators.base import PassRateEstimator, Visits
 from coba_rl.allocation.estimators.logits import (
     LARGEST_LOGIT,
     expected_rate,
-    log_chance_of_no_success,
+    learnable,
+    log_likelihood_ratio,
     mean_of_sigmoid,
     posterior_of_logit,
     sigmoid,
 )
 from coba_rl.allocation.prompt_table import Column, PromptId
 from coba_rl.allocation.saved import saved_number, saved_numbers
+from coba_rl.option_types import require
 
 _LARGEST_MOVE = np.array([2.0, 0.2])  # a in logits, and b, in a step
 _STRETCHES = (1e-3, 1e3)
@@ -60,6 +66,9 @@ _SAVED = {
 class AbilityEstimator(PassRateEstimator):
     """Online filter of the common moves and of each prompt's logit; see the module.
 
+    Estimates and intervals are of the pass rate that can be learned: what a rollout passes by knowing, sigmoid(x) or 0 for
+    a hopeless prompt. With a `guess_rate` that is less than the share of rollouts that pass.
+
     Example:
         >>> estimator = AbilityEstimator()
         >>> estimator.update(Visits(["easy", "hard"], np.array([7.0, 1.0]), np.array([8.0, 8.0])))
@@ -70,6 +79,10 @@ class AbilityEstimator(PassRateEstimator):
         >>> bool(estimator.estimate(["easy"])[0] > easy)  # the policy got better
         True
     """
+
+    guess_rate: float = 0.0
+    """Chance g that a rollout passes by luck, whatever the prompt (multiple choice, a lenient verifier). It must be
+    known: few successes of hard prompts look the same."""
 
     MOVE_VARIANCE = (0.01, 0.0004)
     """How far a step's a (logits) and b may be from their trends, squared."""
@@ -83,6 +96,10 @@ class AbilityEstimator(PassRateEstimator):
     """Share of the newest success rate in the pass rate of a typical prompt."""
     WANDER_WEIGHT = 0.2
     """How fast the wander follows the size of surprises (exponent)."""
+
+    def validate(self) -> None:
+        super().validate()
+        require(0.0 <= self.guess_rate < 1.0, "guess_rate", self.guess_rate, "a chance in [0, 1)")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -144,20 +161,18 @@ class AbilityEstimator(PassRateEstimator):
     def update(self, visits: Visits) -> None:
         visits = visits.with_rest
         if self._step == 0:
-            self._centre = _centre(
-                (visits.successes_P.sum() + 0.5) / (visits.attempts_P.sum() + 1.0), self._spread
-            )
+            rate = (visits.successes_P.sum() + 0.5) / (visits.attempts_P.sum() + 1.0)
+            self._centre = _centre(float(learnable(rate, self.guess_rate)), self._spread)
         self._step += 1
         rows = self.table.rows(visits.prompt_ids)
         self._move_all(*self._predict(rows), 1.0 - self._hopeless(rows), visits)
         mean, variance = self._predict(rows)
         widened = self._learn_wander(mean, variance, visits, rows >= 0)
-        posterior, narrowed = posterior_of_logit(mean, widened, visits.successes_P, visits.attempts_P)
+        outcomes = visits.successes_P, visits.attempts_P, self.guess_rate
+        posterior, narrowed = posterior_of_logit(mean, widened, *outcomes)
         rows = self.table.rows(visits.prompt_ids, create=True)
-        missed = self.table["evidence"][rows] + log_chance_of_no_success(mean, variance, visits.attempts_P)
-        self.table["evidence"][rows] = np.where(
-            visits.successes_P > 0.0, _LARGEST_EVIDENCE, np.maximum(missed, -_LARGEST_EVIDENCE)
-        )
+        evidence = self.table["evidence"][rows] + log_likelihood_ratio(mean, variance, *outcomes)
+        self.table["evidence"][rows] = np.clip(evidence, -_LARGEST_EVIDENCE, _LARGEST_EVIDENCE)
         self._learn_population(posterior, narrowed, 1.0 - self._hopeless(rows), visits)
         self.table["logit"][rows] = (posterior - self._shift) / self._stretch
         self.table["variance"][rows] = narrowed / self._stretch**2
@@ -206,7 +221,7 @@ class AbilityEstimator(PassRateEstimator):
         """
         move, precision = self._trend.copy(), 1.0 / np.array(self.MOVE_VARIANCE)
         for _ in range(4):
-            p, slope, noise = expected_rate(mean + move @ direction, variance, attempts)
+            p, slope, noise = expected_rate(mean + move @ direction, variance, attempts, self.guess_rate)
             gradient = (direction * (hope * slope * (rate - p) / noise)).sum(axis=1) - precision * (
                 move - self._trend
             )
@@ -226,9 +241,9 @@ class AbilityEstimator(PassRateEstimator):
         Returns:
             (P,) variances, widened where a prompt's outcome is a surprise.
         """
-        p, _, noise = expected_rate(mean, variance, visits.attempts_P)
+        p, _, noise = expected_rate(mean, variance, visits.attempts_P, self.guess_rate)
         surprise = (visits.successes_P / visits.attempts_P - p) ** 2
-        judged = seen & (np.abs(p - 0.5) < 0.5 - _LIVE)
+        judged = seen & (np.abs(learnable(p, self.guess_rate) - 0.5) < 0.5 - _LIVE)
         if judged.sum() >= 8:
             ratio = float(surprise[judged].sum() / noise[judged].sum())
             self._wander = float(np.clip(self._wander * ratio**self.WANDER_WEIGHT, *_WANDERS))
@@ -243,7 +258,8 @@ class AbilityEstimator(PassRateEstimator):
         share = self._hopeless_share + weight * (1.0 - hope.mean() - self._hopeless_share)
         self._hopeless_share = float(np.clip(share, *_HOPELESS_SHARES))
         found = float(np.average((posterior - self._centre) ** 2 + narrowed, weights=hope))
-        rate = float(np.average(visits.successes_P / visits.attempts_P, weights=hope))
+        passed = float(np.average(visits.successes_P / visits.attempts_P, weights=hope))
+        rate = learnable(passed, self.guess_rate)
         self._spread = float(np.clip(self._spread + weight * (found - self._spread), *_SPREADS))
         self._centre = _centre(expected + self.CENTRE_WEIGHT * (rate - expected), self._spread)
 
