@@ -69,7 +69,9 @@ class OwnTrainer:
         )
         success_R = np.array([np.nan if success is None else success for success in judged])
         advantage_R = advantages(success_R, allocation.repeat_index)
-        advantage_R *= torch.tensor(self.session.weigh()[allocation.repeat_index])  # 1 each unless the mode weighs
+        advantage_R *= torch.tensor(
+            self.session.weigh()[allocation.repeat_index]
+        )  # 1 each unless the mode weighs
         self.learn(tokens, start, advantage_R)
         return self.session.finish(number)
 
