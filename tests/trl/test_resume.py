@@ -108,7 +108,7 @@ def test_no_state_file_is_a_warning(tiny, checkpoint):
 SPOILT: dict[str, tuple[dict[str, Any], str]] = {
     "newer": ({"version": 99}, "has version 99"),
     "of a newer allocator": ({"allocator": {"version": 99}}, "version 99"),
-    "foreign": ({"allocator": {"version": 1, "strategy": "gvm"}}, "saved by strategy 'gvm'"),
+    "foreign": ({"allocator": {"version": 2, "strategy": "gvm"}}, "saved by strategy 'gvm'"),
     "incomplete": ({"settings": None}, "not iterable"),
 }
 

@@ -249,6 +249,7 @@ class FakeTrainer:
             self._send_off(rng, names, self.session.plan_rest(), allocation.budgets.tolist())
             self._take_in(rng)
         young = [name for name, number in self._planned_at.items() if number > self._number - self.latest]
+        self.session.weigh()  # what a trainer multiplies advantages by
         return self.session.finish(self._number, waiting=young)
 
     def _take_in(self, rng: np.random.Generator) -> None:
