@@ -1,13 +1,17 @@
-"""A prompt's rollouts of one plan, while they are under way."""
+"""A prompt's rollouts of one plan, while they are under way, and what is to be written of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from coba_rl.allocation.prompt_table import PromptId
+from coba_rl.records import AllocationRecord
 
 GroupId = str | int
 """Names a prompt's rollouts of one plan."""
@@ -25,6 +29,15 @@ class Outcome(NamedTuple):
     """What is trained on; NaN where that is not known."""
     length: float = math.nan
     """Tokens that the model generated; NaN where that is not known."""
+
+
+class FinishedStep(NamedTuple):
+    """What is to be written of a step."""
+
+    records: list[AllocationRecord]
+    """One a group that ended."""
+    metrics: dict[str, float]
+    """Those of the allocator, and how the rollouts came back."""
 
 
 @dataclass(slots=True)
@@ -81,6 +94,26 @@ class Group:
         prompt_id, pass_rate, value, budget, pilot, *came_back = row
         outcomes = {int(i): (_or_nan(s), _or_nan(reward), _or_nan(n)) for i, s, reward, n in came_back}
         return cls(prompt_id, _or_nan(pass_rate), _or_nan(value), int(budget), int(pilot), outcomes)
+
+
+def records_of(
+    step: int, groups: Sequence[Group], success: Callable[[list[float]], np.ndarray]
+) -> list[AllocationRecord]:
+    """One a group.
+
+    Args:
+        step: That uses the rollouts first.
+        groups: That ended.
+        success: Turns what a verifier said into success, of all rollouts at once; NaN is no attempt.
+    """
+    success_R = iter(success([value for group in groups for value, *_ in group.outcomes]).tolist())
+    records = []
+    for group in groups:
+        judged = [value for value in islice(success_R, len(group.came_back)) if not math.isnan(value)]
+        rate, value = or_none(group.pass_rate), or_none(group.value)
+        came_of_it = group.budget, sum(judged, 0.0), len(judged)
+        records.append(AllocationRecord(step, group.prompt_id, rate, value, *came_of_it))
+    return records
 
 
 def or_none(value: float) -> float | None:

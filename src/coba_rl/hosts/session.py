@@ -8,27 +8,16 @@ import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from coba_rl.allocation import Allocation, BudgetAllocator
 from coba_rl.allocation.prompt_table import PromptId
 from coba_rl.errors import CobaError, ConfigError, StateError
-from coba_rl.hosts.groups import Group, GroupId, Outcome, or_none, score_per_prompt
+from coba_rl.hosts.groups import FinishedStep, Group, GroupId, Outcome, records_of, score_per_prompt
 from coba_rl.hosts.resume import changed_settings, lost_histories, order_of, other_order
 from coba_rl.hosts.state import STATE_FILE, read_state, write_state
-from coba_rl.records import AllocationRecord
-
-
-class FinishedStep(NamedTuple):
-    """What is to be written of a step."""
-
-    records: list[AllocationRecord]
-    """One a group that ended."""
-    metrics: dict[str, float]
-    """Those of the allocator, and how the rollouts came back."""
 
 
 class BudgetSession:
@@ -268,20 +257,7 @@ class BudgetSession:
             "coba/open_groups": float(len(self._groups)),
         }
         self._num_refills = self._num_late = 0
-        return FinishedStep(self._records(step, list(ending.values())), metrics)
-
-    def _records(self, step: int, groups: Sequence[Group]) -> list[AllocationRecord]:
-        """One a group, from the successes of all of them at once."""
-        raw = [success for group in groups for success, *_ in group.outcomes]
-        success_R = iter(self.allocator.success(raw).tolist())
-        records = []
-        for group in groups:
-            successes = islice(success_R, len(group.came_back))
-            judged = [success for success in successes if not math.isnan(success)]
-            rate, value = or_none(group.pass_rate), or_none(group.value)
-            came_of_it = group.budget, sum(judged, 0.0), len(judged)
-            records.append(AllocationRecord(step, group.prompt_id, rate, value, *came_of_it))
-        return records
+        return FinishedStep(records_of(step, list(ending.values()), self.allocator.success), metrics)
 
     # --- Memory ---
 
