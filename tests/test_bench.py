@@ -172,6 +172,6 @@ def test_a_host_that_fails_ends_the_race(monkeypatch: pytest.MonkeyPatch) -> Non
     def broken(*_: object) -> None:
         raise ValueError("broken")
 
-    monkeypatch.setattr(hosts.CobaGRPOTrainer, "_observe", broken)
+    monkeypatch.setattr(hosts.CobaGRPOTrainer, "_finish", broken)
     with pytest.raises(ValueError, match="broken"):
         hosts.measure_hosts(2, 2)
