@@ -35,7 +35,7 @@ def make(
         >>> from coba_rl.tasks import TASKS, Task
         >>> make("prefix-scan", TASKS, {"regme": "hard"}, kind="task", base=Task)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        coba_rl.errors.OptionError: Task 'prefix-scan' has no option 'regme'. Did you mean 'regime'? Known: max_op...
+        coba_rl.errors.OptionError: Task 'prefix-scan' has no option 'regme'. Did you mean 'regime'? Known: graded, ...
     """
     if isinstance(given, base):
         if options:

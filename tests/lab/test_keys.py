@@ -67,10 +67,12 @@ def test_unchanged_code_has_the_same_key(write: Callable) -> None:
 
 
 @pytest.mark.parametrize(("name", "text"), [("foreign_rule", FOREIGN), ("foreign_helper", HELPER)])
-def test_a_byte_of_foreign_code_changes_the_key(write: Callable, name: str, text: str) -> None:
+def test_a_line_of_foreign_code_changes_the_key(write: Callable, name: str, text: str) -> None:
     config = LabConfig(strategy="foreign_rule:Mine")
     first = run_digest(config)
-    write(name, text + "#")
+    write(name, f'"""What it is for."""\n{text}# why\n')
+    assert run_digest(config) == first
+    write(name, text + "X = 1\n")
     assert run_digest(config) != first
 
 
@@ -89,7 +91,7 @@ def test_an_estimator_of_a_foreign_module_counts(write: Callable) -> None:
     config = LabConfig(strategy="foreign_rule:Mine")
     first = run_digest(config)
     helper = Path(sys.path[0]) / "foreign_helper.py"
-    write("foreign_helper", helper.read_text(encoding="utf-8") + "#")
+    write("foreign_helper", helper.read_text(encoding="utf-8") + "X = 1\n")
     assert run_digest(config) != first
 
 
@@ -111,7 +113,7 @@ def test_the_key_holds_the_options_with_their_defaults(monkeypatch: pytest.Monke
         "policies/prefix-scan/hard/model.safetensors",
     ],
 )  # fmt: skip
-def test_a_byte_of_the_package_changes_the_key(tmp_path: Path, changed: str) -> None:
+def test_a_line_of_the_package_changes_the_key_and_a_comment_does_not(tmp_path: Path, changed: str) -> None:
     copy = tmp_path / "coba_rl"
     files = source_files(resolved(LabConfig())[1])
     for file in files:
@@ -120,9 +122,18 @@ def test_a_byte_of_the_package_changes_the_key(tmp_path: Path, changed: str) -> 
         shutil.copyfile(file, target)
     copies = tuple(copy / file.relative_to(PACKAGE) for file in files)
     assert code_digest.__wrapped__(copies, copy) == code_digest(files)
-    with (copy / changed).open("ab") as file:
-        file.write(b"#")
+    if changed.endswith(".py"):
+        _append(copy / changed, b'\n# why\ndef unused():\n    """What for."""\n')
+        first = code_digest.__wrapped__(copies, copy)
+        _append(copy / changed, b'    """And more."""  # of it\n')
+        assert code_digest.__wrapped__(copies, copy) == first
+    _append(copy / changed, b"X = 1\n")
     assert code_digest.__wrapped__(copies, copy) != code_digest(files)
+
+
+def _append(path: Path, content: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(content)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +197,7 @@ def test_a_study_repeats_a_run_only_when_its_code_changed(tmp_path: Path, write:
 def test_code_that_changes_while_a_study_runs_leaves_no_record(tmp_path: Path, write: Callable) -> None:
     (run,) = _study().runs()
     assert run.key  # made from the code as it is now
-    write("foreign_helper", HELPER + "\n")
+    write("foreign_helper", HELPER + "X = 1\n")
     with pytest.raises(CobaError, match="changed while the study ran"):
         runner._work(run, tmp_path)
     assert not list(tmp_path.glob("*.json"))

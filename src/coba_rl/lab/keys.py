@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import sys
 import sysconfig
@@ -63,8 +64,28 @@ def code_digest(files: tuple[Path, ...], package: Path = PACKAGE) -> str:
     digest = hashlib.sha256(str([version(name) for name in LIBRARIES]).encode())
     for file in files:
         digest.update(f"\n{file.relative_to(package).as_posix()}\n".encode())
-        digest.update(hashlib.sha256(file.read_bytes()).digest())
+        digest.update(_digest_of_file(file))
     return digest.hexdigest()
+
+
+def _digest_of_file(file: Path) -> bytes:
+    """Of what a file computes: comments and docstrings of Python leave it as it is."""
+    content = file.read_bytes()
+    if file.suffix == ".py":
+        tree = ast.parse(content)
+        for node in ast.walk(tree):
+            if isinstance(body := getattr(node, "body", None), list):
+                node.__dict__["body"] = [statement for statement in body if not _is_text(statement)]
+        content = ast.dump(tree).encode()
+    return hashlib.sha256(content).digest()
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
 
 
 def source_files(strategy: Strategy) -> tuple[Path, ...]:
@@ -137,4 +158,4 @@ def _is_installed(module: ModuleType) -> bool:
 
 
 def _digest_of_module(module: ModuleType) -> str:
-    return f"{module.__name__} {hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest()}"
+    return f"{module.__name__} {_digest_of_file(Path(str(module.__file__))).hex()}"
